@@ -1,0 +1,21 @@
+"""Exceptions a user of the package may see.  Each message names what is wrong, where, and what to do."""
+
+
+class TipprobeError(Exception):
+    """Base class: everything the package raises on purpose."""
+
+
+class ParameterError(TipprobeError):
+    """A parameter is unknown, of the wrong type, or out of range."""
+
+
+class DataError(TipprobeError):
+    """A problem set, samples file or record is missing, malformed or empty."""
+
+
+class SandboxError(TipprobeError):
+    """The execution machinery itself failed.  Never a verdict about a program, never a reward of 0."""
+
+
+class StageError(TipprobeError):
+    """A stage cannot start (an input is missing) or did not produce what it declares."""

@@ -1,0 +1,63 @@
+"""What a model is to the rest of the package: something that samples completions for chat prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Message = dict[str, str]
+#: A chat prompt: ``[{"role": "user", "content": ...}, ...]``.
+Prompt = list[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How completions are drawn.
+
+    Attributes:
+        temperature: softmax temperature, 0 for greedy decoding.
+        top_p: nucleus mass in (0, 1], 1 switches it off.
+        top_k: number of most likely tokens kept, 0 switches it off.
+        max_tokens: longest completion, in tokens.
+        seed: seeds the draw; the same seed, prompts and machine give the same completions.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 0.8
+    top_k: int = 20
+    max_tokens: int = 256
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One sampled reply.
+
+    Attributes:
+        text: the reply without special tokens.
+        n_tokens: its length in tokens, the end token included.
+        finish_reason: ``stop`` (the model ended it) or ``length`` (cut at ``max_tokens``).
+    """
+
+    text: str
+    n_tokens: int
+    finish_reason: Literal["stop", "length"]
+
+
+class Sampler(Protocol):
+    """A model that can be sampled from."""
+
+    #: What identifies the weights: hub id with revision, or a hash of the checkpoint's files.
+    revision: str
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        n: int,
+        sampling: Sampling,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[list[Completion]]:
+        """Return `n` completions for each prompt; `progress(done, total)` is called as completions finish."""
+        ...

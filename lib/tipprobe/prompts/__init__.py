@@ -1,0 +1,62 @@
+"""Every prompt as a text file beside this module, rendered and hashed in one place.
+
+The wording is short on purpose: the embedded coder was trained on these very files, and larger instruction
+models need no more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from tipprobe.models.types import Prompt
+from tipprobe.problems.schema import Problem
+
+FOLDER = Path(__file__).parent
+NO_PREVIOUS = "(none)"
+
+
+def template(name: str) -> str:
+    """Return the text of prompt file `name`, without its final newline."""
+    return (FOLDER / f"{name}.txt").read_text(encoding="utf-8").removesuffix("\n")
+
+
+def prompt_hashes() -> dict[str, str]:
+    """Return ``{file name: first 12 hex digits of its SHA-256}`` for provenance and cache keys."""
+    return {
+        path.stem: hashlib.sha256(path.read_bytes()).hexdigest()[:12] for path in sorted(FOLDER.glob("*.txt"))
+    }
+
+
+def _user(content: str) -> Prompt:
+    return [{"role": "user", "content": content}]
+
+
+def _fill(name: str, **values: str) -> str:
+    # str.format would choke on braces inside a statement only if they came from the template, which they do not.
+    return template(name).format(**values)
+
+
+def code_prompt(problem: Problem, tip: str | None = None) -> Prompt:
+    """Return the prompt that asks for a program; a `tip` is prepended to the user message."""
+    if problem.kind == "stdin":
+        request = _fill("code_stdin", statement=problem.statement)
+    else:
+        request = _fill("code_call", statement=problem.statement, signature=signature(problem))
+    return _user(request if tip is None else _fill("tip", tip=tip, request=request))
+
+
+def probe_prompt(problem: Problem, previous: Sequence[str]) -> Prompt:
+    """Return the prompt that asks for one more probe input, showing the `previous` ones, oldest first."""
+    shown = "\n".join(text.rstrip("\n") for text in previous) or NO_PREVIOUS
+    if problem.kind == "stdin":
+        return _user(_fill("probe_stdin", statement=problem.statement, previous=shown))
+    return _user(
+        _fill("probe_call", statement=problem.statement, signature=signature(problem), previous=shown)
+    )
+
+
+def signature(problem: Problem) -> str:
+    """Return the line that names the function of a ``call`` problem."""
+    return problem.starter_code.strip() or f"def {problem.entry_point}(...):"
