@@ -5,7 +5,14 @@ class TipprobeError(Exception):
     """Base class: everything the package raises on purpose."""
 
 
-class ParameterError(TipprobeError):
+class _OneLine:
+    """Shown by IPython as its message alone: where in the library it was raised helps nobody who can mend it."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{type(self).__name__}: {self}"]
+
+
+class ParameterError(_OneLine, TipprobeError):
     """A parameter is unknown, of the wrong type, or out of range."""
 
 
@@ -17,5 +24,5 @@ class SandboxError(TipprobeError):
     """The execution machinery itself failed.  Never a verdict about a program, never a reward of 0."""
 
 
-class StageError(TipprobeError):
+class StageError(_OneLine, TipprobeError):
     """A stage cannot start (an input is missing) or did not produce what it declares."""
