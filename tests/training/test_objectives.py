@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tipprobe.errors import ParameterError
+from tipprobe.probes.rng import keyed_rng
 from tipprobe.training.objectives import (
     effective_ceiling,
     entropy_ceiling_gradient_weight,
     entropy_ceiling_loss,
     group_advantages,
-    keyed_rng,
     nsr_advantages,
     policy_denominator,
     rank_mask,
@@ -119,9 +119,3 @@ def test_below_the_ceiling_nothing_is_penalised():
 def test_relative_ceiling():
     assert effective_ceiling(0.5, "absolute", 0.126) == 0.5
     assert effective_ceiling(1.5, "relative", 0.2) == pytest.approx(0.3)
-
-
-def test_keyed_rng_depends_on_every_part():
-    draws = {keyed_rng(*p).random() for p in [(0, 1, "a"), (0, 1, "b"), (0, 2, "a"), (1, 1, "a"), (0, "1a")]}
-    assert len(draws) == 5
-    assert keyed_rng(0, "x").random() == keyed_rng(0, "x").random()

@@ -11,7 +11,6 @@ weight.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import Literal
 
@@ -21,12 +20,6 @@ from tipprobe.errors import ParameterError
 
 #: Which tokens the policy term is averaged over; see `policy_denominator`.
 Denominator = Literal["retained", "all"]
-
-
-def keyed_rng(*parts: int | str) -> np.random.Generator:
-    """Return a generator that depends on `parts` alone: not on call order, process or Python's hash seed."""
-    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
-    return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
 
 
 def group_advantages(hits: np.ndarray, n: int, eps: float = 1e-6) -> np.ndarray:
@@ -56,7 +49,8 @@ def rank_mask(advantages: np.ndarray, ratio: float, rng: np.random.Generator) ->
     """Return which rows of a group keep their advantage: all but the ``ceil(ratio * G)`` highest.
 
     The boundary cuts through a tie in most groups, so ties are broken at random; seed `rng` with
-    ``keyed_rng(run seed, step, problem)``.  Statistics were taken before masking and are not taken again.
+    ``keyed_rng(run seed, step, problem)`` (`tipprobe.probes.rng`).  Statistics were taken before masking
+    and are not taken again.
 
     Args:
         advantages: (G,) of one group.
