@@ -57,6 +57,11 @@ def probe_prompt(problem: Problem, previous: Sequence[str]) -> Prompt:
     )
 
 
+def tip_request_prompt(problem: Problem) -> Prompt:
+    """Return the prompt that asks for a tip about a problem, before any program is written."""
+    return _user(_fill("tip_request", statement=problem.statement))
+
+
 def signature(problem: Problem) -> str:
     """Return the line that names the function of a ``call`` problem."""
     return problem.starter_code.strip() or f"def {problem.entry_point}(...):"

@@ -1,0 +1,266 @@
+"""Train the embedded coder from scratch: corpus, tokenizer, model, checkpoint.
+
+    python -m tipprobe.problems.minicode.train --size 1m --out DIR
+
+The recipe is plain: next-token loss on the replies, AdamW, a warm-up and a linear decay, batches of similar length.
+Every number of a run is written to ``recipe.json`` beside the weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from tipprobe.problems.minicode.corpus import (
+    CONTEXT,
+    Mixture,
+    Tokens,
+    fast_tokenizer,
+    make_tokens,
+    save_tokenizer,
+    train_tokenizer,
+)
+from tipprobe.problems.minicode.world import WorldConfig
+from tipprobe.prompts import prompt_hashes
+
+#: Shapes; heads are 64 wide because inference engines refuse narrower ones.
+SIZES = {
+    "1m": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 2},
+    "5m": {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 4},
+}
+STEPS = {"1m": 4000, "5m": 2400}
+LEARNING_RATE = {"1m": 4e-3, "5m": 2e-3}
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that decides what comes out of a training run, machine and library versions apart.
+
+    Attributes:
+        size: key of `SIZES`.
+        steps: optimiser steps.
+        batch: documents a step.
+        learning_rate: peak, after a warm-up over the first `warmup` share of steps; it decays linearly to 0.
+        documents: size of the corpus; repeated as often as the steps need.
+        tokenizer_documents: documents the tokenizer is trained on.
+        seed: of corpus, initial weights and batch order.
+    """
+
+    size: str = "1m"
+    steps: int = 4000
+    batch: int = 256
+    learning_rate: float = 4e-3
+    warmup: float = 0.05
+    weight_decay: float = 0.05
+    max_grad_norm: float = 1.0
+    documents: int = 600_000
+    tokenizer_documents: int = 20_000
+    seed: int = 0
+    world: WorldConfig = field(default_factory=WorldConfig)
+    mixture: Mixture = field(default_factory=Mixture)
+
+
+def new_model(size: str, vocabulary: int, pad: int, end: int) -> LlamaForCausalLM:
+    """Return an untrained coder in float32."""
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=end,
+        pad_token_id=pad,
+        **SIZES[size],
+    )
+    return LlamaForCausalLM(config)
+
+
+def batches(tokens: Tokens, batch: int, steps: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield `steps` arrays of `batch` document indices; documents of a batch have similar lengths."""
+    n = len(tokens.lengths)
+    batch = min(batch, n)
+    done = 0
+    while done < steps:
+        order = rng.permutation(n)
+        for first in range(0, n, 32 * batch):
+            chunk = order[first : first + 32 * batch]
+            chunk = chunk[np.argsort(tokens.lengths[chunk], kind="stable")]
+            for start in batch * rng.permutation(len(chunk) // batch):
+                if done == steps:
+                    return
+                yield chunk[start : start + batch]
+                done += 1
+
+
+def reply_loss(
+    model: LlamaForCausalLM, ids: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor
+) -> torch.Tensor:
+    """Return the mean next-token loss over the reply tokens of right-padded documents `ids` (B, T)."""
+    hidden = model.model(
+        input_ids=ids[:, :-1]
+    ).last_hidden_state  # padding is to the right: causal masking suffices
+    places = torch.arange(1, ids.shape[1], device=ids.device)
+    replies = (places >= starts[:, None]) & (places < ends[:, None])
+    return F.cross_entropy(model.lm_head(hidden[replies]).float(), ids[:, 1:][replies])
+
+
+def fit(model: LlamaForCausalLM, tokens: Tokens, recipe: Recipe, device: str) -> list[dict[str, float]]:
+    """Train `model` in place and return the loss curve; prints a line every 5 % of the steps."""
+    model.to(device).train()
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    plain = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [
+        {"params": decayed, "weight_decay": recipe.weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.98), fused=device == "cuda")
+    warmup = max(1, math.ceil(recipe.warmup * recipe.steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda s: min((s + 1) / warmup, (recipe.steps - s) / max(1, recipe.steps - warmup))
+    )
+    ids = torch.from_numpy(tokens.ids.astype(np.int16)).to(device)  # the vocabulary fits
+    starts, ends = torch.from_numpy(tokens.starts).to(device), torch.from_numpy(tokens.lengths).to(device)
+    every = max(1, recipe.steps // 20)
+    curve: list[dict[str, float]] = []
+    recent: list[torch.Tensor] = []
+    begin = time.perf_counter()
+    order = batches(tokens, recipe.batch, recipe.steps, np.random.default_rng(recipe.seed))
+    for step, rows in enumerate(order, 1):
+        longest = int(tokens.lengths[rows].max())
+        index = torch.from_numpy(rows).to(device)
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+            loss = reply_loss(model, ids[index, :longest].long(), starts[index], ends[index])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
+        optimizer.step()
+        schedule.step()
+        recent.append(loss.detach())
+        if step % every == 0 or step == recipe.steps:
+            mean = float(torch.stack(recent).mean())
+            recent.clear()
+            curve.append({"step": step, "loss": round(mean, 5)})
+            say(
+                f"{recipe.size} step {step}/{recipe.steps} loss {mean:.4f} after {time.perf_counter() - begin:.0f} s"
+            )
+    return curve
+
+
+def say(line: str) -> None:
+    """Print one progress line at once; this module is a program, not only a library."""
+    print(line, flush=True)  # noqa: T201
+
+
+def train(recipe: Recipe, out: Path, device: str = "cpu", workers: int = 1) -> Path:
+    """Run the whole recipe and write the checkpoint folder `out`; return it."""
+    begin = time.perf_counter()
+    torch.manual_seed(recipe.seed)
+    tokenizer = train_tokenizer(recipe.world, recipe.mixture, recipe.seed, recipe.tokenizer_documents)
+    tokens = make_tokens(recipe.world, recipe.mixture, tokenizer, recipe.documents, recipe.seed, workers)
+    fast = fast_tokenizer(tokenizer)
+    model = new_model(recipe.size, tokenizer.get_vocab_size(), fast.pad_token_id, fast.eos_token_id)
+    parameters = sum(p.numel() for p in model.parameters())
+    say(
+        f"{recipe.size}: {parameters:,} parameters; {len(tokens.ids):,} documents, "
+        f"{tokens.lengths.mean():.0f} tokens on average, after {time.perf_counter() - begin:.0f} s"
+    )
+    curve = fit(model, tokens, recipe, device)
+    out.mkdir(parents=True, exist_ok=True)
+    model.to("cpu", torch.bfloat16)
+    model.generation_config = GenerationConfig(
+        eos_token_id=fast.eos_token_id,
+        pad_token_id=fast.pad_token_id,
+        do_sample=True,
+        temperature=1.0,
+        top_p=0.8,
+        top_k=20,
+    )
+    model.save_pretrained(out)
+    save_tokenizer(tokenizer, out)
+    record = asdict(recipe) | {
+        "parameters": parameters,
+        "documents_kept": len(tokens.ids),
+        "mean_tokens": round(float(tokens.lengths.mean()), 2),
+        "curve": curve,
+        "prompts": prompt_hashes(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "train_s": round(time.perf_counter() - begin, 1),
+    }
+    (out / "recipe.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (out / "README.md").write_text(model_card(record), encoding="utf-8")
+    return out
+
+
+def model_card(record: dict[str, Any]) -> str:
+    """Return the checkpoint's card."""
+    return f"""---
+license: apache-2.0
+library_name: transformers
+pipeline_tag: text-generation
+---
+
+# minicode-{record["size"]}
+
+A coder of {record["parameters"]:,} parameters for the embedded world of tipprobe: it writes short Python programs over
+lists of integers, follows a tip in the prompt, writes probe inputs, and writes (noisy) tips.  It was trained from scratch on
+{record["documents_kept"]:,} generated documents whose programs contain errors on purpose, so that it errs the way the
+study needs.  It is a stand-in for experiments and knows nothing else.
+
+- Architecture: Llama, byte-level BPE of 1,024, tied embeddings, context of {CONTEXT} tokens, weights in bfloat16.
+- Training: {record["steps"]} steps of {record["batch"]} documents, final loss {record["curve"][-1]["loss"]:.3f}
+  nats per reply token; all numbers in `recipe.json`.
+- Made by: `python -m tipprobe.problems.minicode.train --size {record["size"]} --out DIR` and the values in `recipe.json`.
+- Sampling that its published figures use: temperature 1, top_p 0.8, top_k 20.
+- Limits: prompts other than the package's own, other layouts and other operations give nonsense.
+"""
+
+
+def parse_recipe(arguments: list[str] | None = None) -> tuple[Recipe, argparse.Namespace]:
+    """Return the recipe and the remaining options of a command line."""
+    parser = argparse.ArgumentParser(description="Train the embedded coder.")
+    parser.add_argument("--size", choices=sorted(SIZES), default="1m")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--steps", type=int, help="default: " + ", ".join(f"{s} for {k}" for k, s in STEPS.items())
+    )
+    parser.add_argument("--learning-rate", type=float)
+    for f in fields(Recipe):
+        if f.name not in ("size", "steps", "learning_rate", "world", "mixture"):
+            parser.add_argument(f"--{f.name.replace('_', '-')}", type=type(f.default), default=f.default)
+    for f in [*fields(WorldConfig), *fields(Mixture)]:
+        name = "world-seed" if f.name == "seed" else f.name.replace("_", "-")
+        parser.add_argument(f"--{name}", type=type(f.default), default=f.default)
+    options = parser.parse_args(arguments)
+    values = vars(options)
+    world = WorldConfig(
+        **{f.name: values["world_seed" if f.name == "seed" else f.name] for f in fields(WorldConfig)}
+    )
+    plain = {f.name: values[f.name] for f in fields(Recipe) if f.name not in ("world", "mixture")}
+    plain["steps"] = options.steps or STEPS[options.size]
+    plain["learning_rate"] = options.learning_rate or LEARNING_RATE[options.size]
+    mixture = Mixture(**{f.name: values[f.name] for f in fields(Mixture)})
+    return Recipe(**plain, world=world, mixture=mixture), options
+
+
+def main() -> None:
+    """Train as the command line says."""
+    recipe, options = parse_recipe()
+    train(recipe, options.out, options.device, options.workers)
+
+
+if __name__ == "__main__":
+    main()
