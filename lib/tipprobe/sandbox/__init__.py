@@ -1,1 +1,26 @@
+"""Running untrusted programs, and comparing what they give on the caller's side.
 
+>>> with Sandbox() as sandbox:
+...     runs = sandbox.run([Job("print(int(input()) * 2)", inputs=("21", "4"))])
+"""
+
+from tipprobe.sandbox.compare import canonical, is_correct, vote_key
+from tipprobe.sandbox.extract import Extraction, extract_code
+from tipprobe.sandbox.pool import Sandbox
+from tipprobe.sandbox.types import Job, Limits, Run
+from tipprobe.sandbox.worker.literals import decode_arguments, decode_value, encode_value
+
+__all__ = [
+    "Extraction",
+    "Job",
+    "Limits",
+    "Run",
+    "Sandbox",
+    "canonical",
+    "decode_arguments",
+    "decode_value",
+    "encode_value",
+    "extract_code",
+    "is_correct",
+    "vote_key",
+]

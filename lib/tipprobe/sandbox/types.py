@@ -9,6 +9,7 @@ Status = Literal[
     "ok",  # ran to its end with exit code 0 (call jobs: and returned an encodable value)
     "compile_error",  # the source is not valid Python
     "runtime_error",  # uncaught exception, or a non-zero exit code
+    "bad_value",  # call jobs: the function returned something not built from plain built-in types
     "signal",  # killed by a signal that the sandbox did not send
     "cpu_limit",
     "wall_limit",

@@ -1,0 +1,150 @@
+import itertools
+
+import pytest
+
+from tipprobe.errors import DataError
+from tipprobe.problems.schema import Problem
+from tipprobe.sandbox import Run, canonical, is_correct, vote_key
+
+PRINTS = Problem("p", "")
+RETURNS = Problem("c", "", kind="call", entry_point="f")
+
+
+def printed(text):
+    return Run("ok", stdout=text.encode())
+
+
+def returned(value):
+    return Run("ok", value=value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("5 \r\n6\t\n\n", "5\n6"),
+        ("", "\n"),
+        (" 10   20", "10 20"),
+        ("2.50", "2.5"),
+        ("3.0", "3"),
+        ("-0.0", "0"),
+        ("2e3", "2000"),
+        ("0.1000004", "0.1"),
+        ("1234567.1", "1234567.9"),
+        ("area 0.333333", "area 0.3333333333"),
+        ("nan", "nan"),
+    ],
+)
+def test_printed_text_that_is_right(given, expected):
+    assert is_correct(printed(given), expected, PRINTS)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("5\n6\n7", "5\n6"),
+        ("no", "No"),
+        ("  ab", "ab"),
+        ("a  b", "a b"),
+        ("08", "8"),
+        ("+8", "8"),
+        ("1_0", "10"),
+        ("6\n5", "5\n6"),
+        ("100000001", "100000000"),
+        ("7.0000001", "7"),
+        ("0.101", "0.1"),
+        ("area  0.5", "area 0.5000001"),
+        ("x\x0cy", "x\ny"),
+        ("18014398509481985", "18014398509481984"),
+    ],
+)
+def test_printed_text_that_is_wrong(given, expected):
+    assert not is_correct(printed(given), expected, PRINTS)
+
+
+def test_a_problem_with_a_tolerance_accepts_near_integers_as_floats_only():
+    loose = Problem("t", "", tolerance=1e-3)
+    assert is_correct(printed("7.0001"), "7", loose)
+    assert not is_correct(printed("100001"), "100000", loose)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("(1, [2])", "[1, (2,)]"),
+        ("1", "True"),
+        ("2.0", "2"),
+        ("0.30000000000000004", "0.3"),
+        ("{2, 1}", "frozenset({1, 2})"),
+        ("{1: 'a'}", "{'1': 'a'}"),
+        ("[0.5000001]", "[0.5]"),
+        ("{'a': nan}", "{'a': float('nan')}"),
+    ],
+)
+def test_values_that_are_right(given, expected):
+    assert is_correct(returned(given), expected, RETURNS)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("'3'", "3"),
+        ("[1, 2]", "{1, 2}"),
+        ("[50000000000000001]", "[50000000000000000]"),
+        ("3.0000001", "3"),
+        ("None", "0"),
+        ("b'a'", "'a'"),
+        ("{'1': 2}", "{1: 2}"),
+        ("[1]", "[1, 1]"),
+        ("not a literal", "1"),
+    ],
+)
+def test_values_that_are_wrong(given, expected):
+    assert not is_correct(returned(given), expected, RETURNS)
+
+
+def test_failed_runs_do_not_vote_and_are_not_right():
+    for run in (Run("runtime_error", stdout=b"1"), Run("cpu_limit", stdout=b"1")):
+        assert vote_key(run, PRINTS) is None
+        assert not is_correct(run, "1", PRINTS)
+    assert vote_key(Run("ok"), PRINTS) == ""
+
+
+def test_votes_are_an_equivalence_and_agree_with_grading():
+    texts = [
+        "1",
+        "1.0",
+        "0.99999999999",
+        "1.0000001",
+        "1.00000000001",
+        "01",
+        "1 ",
+        "1\n\n",
+        "1 1",
+        "1  1",
+        "a 1",
+        "a  1",
+    ]
+    keys = {text: vote_key(printed(text), PRINTS) for text in texts}
+    assert keys["1"] == keys["1.0"] == keys["1 "] == keys["1\n\n"]
+    assert len({keys["1"], keys["1.0000001"], keys["01"], keys["1 1"], keys["a 1"], keys["a  1"]}) == 6
+    for a, b in itertools.product(texts, texts):
+        if keys[a] == keys[b]:
+            assert is_correct(printed(a), b, PRINTS)
+
+
+def test_long_outputs_vote_by_hash():
+    key = vote_key(printed("word " * 1000), PRINTS)
+    assert key.startswith("sha256:") and len(key) < 100
+    assert key == vote_key(printed("word " * 1000 + "\n"), PRINTS)
+
+
+def test_canonical_is_idempotent():
+    for text in ["1.50 x", "2e3", "-0", "0.1234567890123", "1e-400", "5e9999"]:
+        assert canonical(canonical(text, PRINTS), PRINTS) == canonical(text, PRINTS)
+
+
+def test_problems_that_comparison_cannot_grade_say_so():
+    with pytest.raises(DataError, match="checker"):
+        is_correct(printed("1"), "1", Problem("m", "", meta={"needs_checker": True}))
+    with pytest.raises(DataError, match="'c'"):
+        is_correct(returned("1"), "one", RETURNS)

@@ -1,0 +1,39 @@
+import pytest
+
+from tipprobe.sandbox import extract_code
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "reason"),
+    [
+        ("Sure.\n```python\nx = 1\n```\nDone.", "x = 1", "fenced"),
+        ("```py\nold()\n```\nBetter:\n```Python3 \nnew()\n```", "new()", "fenced"),
+        ("```python\nf()\n```\n```\n4 5\n```", "f()", "fenced"),
+        ("```\nf()\n```\n```\n4 5\n```", "f()", "fenced"),
+        ("```json\n{}\n```", None, "no_code"),
+        ("~~~\nf()\n~~~", "f()", "fenced"),
+        ("````python\na = '''\n```\n'''\n````", "a = '''\n```\n'''", "fenced"),
+        ("- like so\n  ```python\n  for i in x:\n      y()\n  ```", "for i in x:\n    y()", "fenced"),
+        ("```python\n    return 0\n```", "    return 0", "fenced"),
+        ("```python f(1)```", "f(1)", "fenced"),
+        ("```def g(): pass\n```", "def g(): pass", "fenced"),
+        ('```python title="a.py"\nf()\n```', "f()", "fenced"),
+        ("```python\r\nf()\r\n```", "f()", "fenced"),
+        ("\x1b[1m```python\nf()\n```\x1b[0m", "f()", "fenced"),
+        ("```python\ndef f():\n    return", "def f():\n    return", "unclosed_fence"),
+        ("def f():\n    return 3\n```", "def f():\n    return 3", "fenced"),
+        ("import sys\nprint(sys.argv)\n", "import sys\nprint(sys.argv)", "bare"),
+        ("Here it is:\n\ndef f():\n    return 1\n\nThat is all of it.", "def f():\n    return 1", "bare"),
+        ("<think>\n```python\ndraft()\n```\n</think>\n```python\nfinal()\n```", "final()", "fenced"),
+        ("so I would\n</think>\n```python\nfinal()\n```", "final()", "fenced"),
+        ("<think>\n```python\ndraft()\n```", None, "unclosed_reasoning"),
+        ("I am sorry.", None, "no_code"),
+        ("Sorry", None, "no_code"),
+        ("42", None, "no_code"),
+        (" \n ", None, "empty"),
+        ("```", None, "no_code"),
+    ],
+)
+def test_extraction(reply, code, reason):
+    got = extract_code(reply)
+    assert (got.code, got.reason) == (code, reason)

@@ -1,0 +1,208 @@
+"""Programs run in workers and come back with the right status, whatever they do."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tipprobe.errors import SandboxError
+from tipprobe.sandbox import Job, Limits, Sandbox
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with Sandbox(workers=1) as pool:
+        yield pool
+
+
+def run_one(sandbox, source, text="", **limits):
+    (runs,) = sandbox.run([Job(source, (text,), limits=Limits(**limits))])
+    return runs[0]
+
+
+def call_one(sandbox, source, arguments):
+    (runs,) = sandbox.run([Job(source, (arguments,), entry_point="solve")])
+    return runs[0]
+
+
+def test_a_script_reads_each_input_and_prints(sandbox):
+    job = Job("n = int(input())\nprint(n * n)", ("3", "12\n", "-1"))
+    assert [run.stdout for run in sandbox.run([job])[0]] == [b"9\n", b"144\n", b"1\n"]
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        ("print(", "compile_error"),
+        ("print(1)\n\0", "compile_error"),
+        ("print('\ud83d')", "compile_error"),
+        ("1 / 0", "runtime_error"),
+        ("print(1)\nraise SystemExit(2)", "runtime_error"),
+        ("raise SystemExit", "ok"),
+        ("import os\nos.kill(os.getpid(), 11)", "signal"),
+        ("while True: pass", "cpu_limit"),
+        ("import time\ntime.sleep(60)", "wall_limit"),
+        ("keep = []\nwhile True: keep.append(bytearray(1 << 20))", "memory_limit"),
+        ("while True: print('x' * 500)", "output_limit"),
+        ("import sys\nwhile True: sys.stderr.write('x' * 500)", "output_limit"),
+    ],
+)
+def test_status(sandbox, source, status):
+    run = run_one(sandbox, source, cpu_s=0.3, wall_s=1.0, memory_mb=64, output_bytes=10_000)
+    assert run.status == status
+    assert len(run.stdout) <= 10_000
+
+
+def test_output_of_exactly_the_limit_is_whole(sandbox):
+    run = run_one(sandbox, "print('y' * 999)", output_bytes=1000)
+    assert (run.status, len(run.stdout), run.stdout_truncated) == ("ok", 1000, False)
+
+
+def test_a_call_returns_a_value_and_its_prints_are_ignored(sandbox):
+    run = call_one(
+        sandbox, "def solve(a, *, b=0):\n    print('noise')\n    return {b: (a, {2, 1})}", "[1], b=3"
+    )
+    assert run.value == "{3: ([1], {1, 2})}"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("return object()", "bad_value"),
+        ("class Sly(int):\n        __eq__ = lambda self, other: True\n    return Sly(1)", "bad_value"),
+        ("return (n for n in [x])", "bad_value"),
+        ("import sys\n    sys.exit(0)", "runtime_error"),
+        ("import os\n    os._exit(0)", "runtime_error"),
+        ("return x.missing", "runtime_error"),
+        ("return x", "ok"),
+    ],
+)
+def test_call_status(sandbox, body, status):
+    assert call_one(sandbox, f"def solve(x):\n    {body}", "1").status == status
+
+
+def test_a_call_does_not_run_the_main_guard(sandbox):
+    source = "def solve(x):\n    return x + 1\nif __name__ == '__main__':\n    print(solve(int(input())))"
+    assert call_one(sandbox, source, "1").value == "2"
+
+
+def test_a_method_of_a_solution_class_is_found(sandbox):
+    assert call_one(sandbox, "class Solution:\n    def solve(self, x):\n        return -x", "4").value == "-4"
+
+
+def test_nothing_survives_from_one_input_to_the_next(sandbox):
+    source = (
+        "import builtins, os\n"
+        "print(os.listdir('.'), vars(builtins).get('mark'))\n"
+        "builtins.mark = 1\nos.makedirs('a/b')\nopen('a/b/c', 'w').write('left')\n"
+    )
+    runs = sandbox.run([Job(source, ("1", "2"))])[0]
+    assert {run.stdout for run in runs} == {b"[] None\n"}
+
+
+def test_the_environment_is_scrubbed(sandbox, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "hunter2")
+    with Sandbox(workers=1) as pool:
+        run = run_one(pool, "import os\nprint('hunter2' in repr(os.environ), os.environ['TZ'])")
+    assert run.stdout == b"False UTC\n"
+
+
+def test_runs_repeat_exactly_under_a_seed(sandbox):
+    source = "import random\nprint(random.random(), hash('text'), list({'p', 'q', 'r'}))"
+    first, again, other = (sandbox.run([Job(source, ("",), seed=seed)])[0][0].stdout for seed in (1, 1, 2))
+    assert first == again
+    assert first.split()[0] != other.split()[0]
+    assert first.split()[1:] == other.split()[1:]
+
+
+def test_standard_streams_are_regular_files(sandbox):
+    source = "import os, sys\nprint(os.fstat(0).st_size, open(0).read().split(), sys.stdin.fileno())"
+    assert run_one(sandbox, source, "4 5\n").stdout == b"4 ['4', '5'] 0\n"
+
+
+def test_what_happens_at_exit_happens(sandbox):
+    source = (
+        "import atexit, io, sys\n"
+        "class Dying:\n    def __del__(self): print('gone')\n"
+        "kept = Dying()\n"
+        "atexit.register(print, 'bye')\n"
+        "real, sys.stdout = sys.stdout, io.StringIO()\n"
+        "print('caught')\n"
+        "real.write(sys.stdout.getvalue())\n"
+        "sys.stdout = real\n"
+        "unflushed = open(1, 'w', closefd=False)\nunflushed.write('late ')\n"
+    )
+    assert sorted(run_one(sandbox, source).stdout.split()) == [b"bye", b"caught", b"gone", b"late"]
+
+
+def test_recursion_reaches_as_deep_as_in_a_plain_interpreter(sandbox):
+    source = "def f(n):\n    try: return f(n + 1)\n    except RecursionError: return n\nprint(f(1))"
+    plain = subprocess.run([sys.executable, "-c", source], capture_output=True, check=True).stdout
+    assert run_one(sandbox, source).stdout == plain
+
+
+def test_a_background_process_does_not_hold_up_or_outlive_the_run(sandbox):
+    source = (
+        "import os, time\n"
+        "print(os.getpid(), flush=True)\n"
+        "if os.fork() == 0:\n    os.setsid()\n    time.sleep(100)\n"
+    )
+    run = run_one(sandbox, source, wall_s=20.0)
+    assert run.status in ("ok", "runtime_error")  # where the sandbox refuses fork, the program fails
+    assert run.wall_s < 10
+
+
+def test_equal_executions_are_done_once(sandbox):
+    source = "import os, time\nprint(os.urandom(8).hex())"
+    a, b = sandbox.run([Job(source, ("1", "2", "1")), Job(source, ("2",))])
+    assert a[0].stdout == a[2].stdout != a[1].stdout
+    assert b[0].stdout == a[1].stdout
+
+
+def test_progress_counts_jobs_and_order_is_kept():
+    seen = []
+    jobs = [Job(f"print({n})", ("",)) for n in range(7)] + [Job("print(1)", ())]
+    with Sandbox(workers=2) as pool:
+        results = pool.run(jobs, progress=lambda done, total: seen.append((done, total)))
+    assert [runs[0].stdout for runs in results[:7]] == [b"%d\n" % n for n in range(7)]
+    assert results[7] == []
+    assert seen[-1] == (8, 8)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def worker_pids(pool):
+    return [process._popen.pid for slot in pool._slots for process in slot._processes.values()]
+
+
+def test_a_killed_worker_loses_no_result():
+    jobs = [Job(f"import time\ntime.sleep(0.05)\nprint({n})", ("",) * 2) for n in range(8)]
+    killed = []
+
+    def kill_once(done, total):
+        if done == 2:
+            killed.extend(worker_pids(pool))
+            for pid in worker_pids(pool):
+                os.kill(pid, signal.SIGKILL)
+
+    with Sandbox(workers=2) as pool:
+        results = pool.run(jobs, progress=kill_once)
+    assert len(killed) == 2
+    assert [runs[0].stdout for runs in results] == [b"%d\n" % n for n in range(8)]
+
+
+def test_workers_end_with_the_pool():
+    with Sandbox(workers=1) as pool:
+        run_one(pool, "print(1)")
+        pids = worker_pids(pool)
+    deadline = time.monotonic() + 10
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids):  # noqa: PTH110
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_negative_workers_are_refused():
+    with pytest.raises(SandboxError, match="workers"):
+        Sandbox(workers=-1)
