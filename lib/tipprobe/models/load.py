@@ -132,7 +132,7 @@ def _hub_config(hub_id: str, revision: str | None) -> str:
         return cached_file(hub_id, "config.json", revision=revision)
     except (OSError, ValueError) as error:
         raise DataError(
-            f"model {hub_id!r} is neither a local path nor could it be had from the hub: {_first_line(error)} "
+            f"model {hub_id!r} is neither a local path nor to be had from the hub: {_first_line(error)} "
             "(check the spelling, the network and HF_TOKEN, or download it and give the folder)"
         ) from error
 
