@@ -125,7 +125,7 @@ _RELATIONS: tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...] = (
     (
         ("prompts_per_step", "minibatches_per_step"),
         lambda prompts, updates: prompts % updates == 0,
-        "prompts_per_step = {prompts_per_step} is no multiple of minibatches_per_step = {minibatches_per_step}",
+        "prompts_per_step = {prompts_per_step} is no multiple of minibatches_per_step {minibatches_per_step}",
     ),
     (
         ("n_problems", "prompts_per_step"),

@@ -54,7 +54,7 @@ class Progress:
         self._interval = float(os.environ.get("TIPPROBE_PROGRESS_S", INTERVAL_S))
         self._bar = None
         if not is_headless():
-            # Not tqdm.auto: its widget is frozen at 0 % in a stored notebook and needs scripts from the network.
+            # Not tqdm.auto: its widget is frozen at 0 % in a stored notebook and needs a network.
             self._bar = tqdm(total=total, desc=what, file=self._stream, dynamic_ncols=True)
 
     def __call__(self, done: int, total: int | None = None, **shown: Any) -> None:

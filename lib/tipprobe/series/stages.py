@@ -10,6 +10,7 @@ from typing import Any
 
 from tipprobe import paths
 from tipprobe.errors import StageError
+from tipprobe.series import notebooks
 
 
 def _always(_: Mapping[str, Any]) -> bool:
@@ -119,3 +120,13 @@ def get_stage(name: str) -> StageSpec:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     raise StageError(f"no stage {name!r}{hint} (stages: {', '.join(names)})")
+
+
+def parameter_use() -> dict[str, list[str]]:
+    """Return the numbers of the notebooks that name each parameter in their parameters cells."""
+    use: dict[str, list[str]] = {}
+    for stage in STAGES:
+        if stage.notebook.is_file():
+            for name in notebooks.parameters(stage.notebook):
+                use.setdefault(name, []).append(stage.number)
+    return use

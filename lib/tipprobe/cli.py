@@ -1,0 +1,113 @@
+"""The command line.  Each command is a few lines around a library function, imported when it is used."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tipprobe import __version__
+from tipprobe.errors import ParameterError, TipprobeError
+
+app = typer.Typer(
+    help="Reproducible test-time methods for code generation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="Look at problem sets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Overrides = Annotated[
+    list[str] | None, typer.Option("-p", metavar="KEY=VALUE", help="Replace one parameter; may be repeated.")
+]
+
+
+def _fail(error: BaseException) -> typer.Exit:
+    """Show an error and choose the exit code: 2 for wrong parameters, 1 for the rest."""
+    typer.echo(f"error: {error}", err=True)
+    return typer.Exit(2 if isinstance(error, ParameterError) else 1)
+
+
+@app.callback(invoke_without_command=True)
+def _main(version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    profile: Annotated[str, typer.Argument(help="A profile's name, or a YAML file.")] = "minicode",
+    start: Annotated[str | None, typer.Option("--from", metavar="NN", help="Begin with stage NN.")] = None,
+    only: Annotated[str | None, typer.Option("--only", metavar="NN", help="Run stage NN alone.")] = None,
+    force: Annotated[bool, typer.Option(help="Run the selected stages again from the start.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run and why.")] = False,
+    override: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the results.")] = None,
+) -> None:
+    """Run the series of notebooks; what is done and intact is skipped."""
+    from tipprobe.series.params import parse_overrides
+    from tipprobe.series.runner import Options, run_series
+
+    try:
+        overrides = parse_overrides(override or [])
+        run_series(Options(profile, overrides, out, start, only, force, dry_run))
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None
+    except TipprobeError as error:
+        raise _fail(error) from None
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of results, like outputs/minicode.")],
+) -> None:
+    """Rebuild the HTML report from what is in DIR."""
+    from tipprobe.series.report import build_report
+
+    try:
+        typer.echo(build_report(folder.absolute()))
+    except TipprobeError as error:
+        raise _fail(error) from None
+
+
+@app.command()
+def params(
+    profile: Annotated[str, typer.Argument(help="A profile's name, or a YAML file.")] = "minicode",
+    override: Overrides = None,
+) -> None:
+    """Show every parameter: value, range, meaning, and the notebooks that use it."""
+    from tipprobe.series.params import KEYS, Params, load_params, parse_overrides, range_text
+    from tipprobe.series.stages import parameter_use
+
+    try:
+        values = load_params(profile, parse_overrides(override or []))
+        use = parameter_use()
+    except TipprobeError as error:
+        raise _fail(error) from None
+    for key in KEYS:
+        where = " ".join(use.get(key, ())) or "-"
+        typer.echo(f"{key} = {json.dumps(getattr(values, key))}")
+        typer.echo(f"    {Params.model_fields[key].description}  [{range_text(key)}; notebooks {where}]")
+
+
+@data_app.command()
+def describe(
+    spec: Annotated[str, typer.Argument(help="minicode:SPLIT, a file, or a hub id.")],
+) -> None:
+    """Load a problem set and show its schema, counts and one example."""
+    from tipprobe.problems.load import describe as describe_problems
+
+    try:
+        typer.echo(json.dumps(describe_problems(spec), indent=1, ensure_ascii=False))
+    except TipprobeError as error:
+        raise _fail(error) from None
+
+
+if __name__ == "__main__":
+    sys.exit(app())

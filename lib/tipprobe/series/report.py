@@ -1,0 +1,390 @@
+"""The HTML report: one folder that opens offline, an index and a page per notebook, no script, no request."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import nbformat
+from markupsafe import Markup
+from nbconvert.exporters import HTMLExporter
+from nbconvert.filters import markdown2html
+from pygments.formatters import HtmlFormatter
+
+from tipprobe import __version__
+from tipprobe.errors import StageError
+from tipprobe.series import keys
+from tipprobe.series.progress import duration_text
+from tipprobe.series.provenance import redact
+from tipprobe.series.stage import DONE, PROVENANCE, STARTED, read_json
+from tipprobe.series.stages import STAGES, StageSpec
+
+TEMPLATES = Path(__file__).parent / "templates"
+MAX_PAGE_BYTES = 3_000_000
+MAX_TEXT_CHARS = 20_000
+#: Models whose numbers may be compared with the papers' directly; everything else is a stand-in.
+PAPER_MODELS = ("Qwen/Qwen3-4B", "Qwen/Qwen3-8B")
+_MAIN_PACKAGES = ("torch", "transformers", "trl", "datasets", "numpy", "papermill")
+_URL_TRAITS = (
+    "mathjax_url",
+    "require_js_url",
+    "jquery_url",
+    "mermaid_js_url",
+    "mermaid_layout_elk_js_url",
+    "jupyter_widgets_base_url",
+    "widget_renderer_url",
+)
+
+
+def build_report(out: Path) -> Path:
+    """Write ``<out>/report/`` from what the stages left in `out`, finished or not.
+
+    Returns:
+        the path of its ``index.html``.
+
+    Raises:
+        StageError: `out` holds no results of a series.
+    """
+    run = read_json(out / "run.json") or {}
+    present = [stage for stage in STAGES if (out / stage.name).is_dir()]
+    if not present:
+        raise StageError(f"{out} holds no results of the series (no folder named like a stage)")
+    folder = out / "report"
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+    stages = [_stage_facts(stage, out, run) for stage in STAGES]
+    pages = [s for s in stages if s["href"]]
+    params = _params(run, stages)
+    shared = {
+        "css": Markup(_css()),
+        "pages": pages,
+        "notice": standin_notice(str(params.get("model", ""))),
+        "footer": f"Made by tipprobe {__version__} with profile {params.get('profile', 'unknown')}.",
+    }
+    template = _templates().get_template("page.html.j2")
+    for stage in pages:
+        body, title = notebook_body(out / "notebooks" / f"{stage['name']}.ipynb")
+        page = template.render(shared, title=title or stage["title"], here=stage["href"], body=Markup(body))
+        (folder / stage["href"]).write_text(page, encoding="utf-8")
+    index = _templates().get_template("index.html.j2").render(_index_values(out, folder, params, stages))
+    heading = f"Profile {params.get('profile', 'unknown')}"
+    page = template.render(shared, title=heading, here="index.html", body=Markup(index))
+    (folder / "index.html").write_text(redact(page), encoding="utf-8")
+    return folder / "index.html"
+
+
+def standin_notice(model: str) -> str:
+    """Return the sentence that sets a stand-in's numbers apart from the papers', ``""`` if none is needed."""
+    if not model or model in PAPER_MODELS:
+        return ""
+    return (
+        f"Stand-in model: every number measured here comes from {Path(model).name}. Reported values beside "
+        "them are the papers', for their own models and benchmarks: compare directions, not sizes."
+    )
+
+
+def _stage_facts(stage: StageSpec, out: Path, run: Mapping[str, Any]) -> dict[str, Any]:
+    folder = out / stage.name
+    done = read_json(folder / DONE)
+    last = next((entry for entry in run.get("stages", ()) if entry["name"] == stage.name), {})
+    has_page = (out / "notebooks" / f"{stage.name}.ipynb").is_file()
+    if done is not None:
+        state, css, note = "done", "good", ""
+    elif last.get("state") in ("failed", "stopped"):
+        state, css, note = last["state"], "bad", "the same command goes on from there"
+    elif (folder / STARTED).exists():
+        state, css, note = "not finished", "warn", "the same command goes on from there"
+    else:
+        state, css, note = last.get("state", "not run"), "", last.get("reason", "")
+    seconds = done["duration_s"] if done else last.get("duration_s", 0.0)
+    return {
+        "name": stage.name,
+        "number": stage.number,
+        "title": stage.title,
+        "href": f"{stage.name}.html" if has_page else "",
+        "state": state,
+        "css": css,
+        "note": note,
+        "seconds": seconds,
+        "time": duration_text(seconds) if seconds else "",
+        "numbers": [(name, _value_text(value)) for name, value in (done or {}).get("summary", {}).items()],
+        "params": (done or {}).get("params", {}),
+        "provenance": read_json(folder / PROVENANCE) if done else None,
+    }
+
+
+def _params(run: Mapping[str, Any], stages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the run's parameters; without the runner's file, what the finished stages recorded."""
+    merged: dict[str, Any] = {}
+    for stage in stages:
+        merged |= stage["params"]
+    return merged | run.get("params", {})
+
+
+def _index_values(
+    out: Path, folder: Path, params: Mapping[str, Any], stages: list[dict[str, Any]]
+) -> dict[str, Any]:
+    records = [stage["provenance"] for stage in stages if stage["provenance"]]
+    latest = max(records, key=lambda record: record["times"]["finished"], default={})
+    total = sum(stage["seconds"] for stage in stages)
+    facts = [
+        ("model", Path(str(params.get("model", "-"))).name),
+        ("problems adapted on", f"{params.get('n_problems', '-')} of {params.get('problems', '-')}"),
+        ("methods", ", ".join(params.get("methods", ())) or "-"),
+        ("seeds", ", ".join(str(seed) for seed in params.get("seeds", ())) or "-"),
+        ("finished", _when(latest.get("times", {}).get("finished"))),
+        ("run time", duration_text(total)),
+    ]
+    return {
+        "heading": f"Test-time adaptation of a code model: profile {params.get('profile', 'unknown')}",
+        "lead": (
+            "A code model is adapted on problems without labels: it writes probe inputs, its own programs "
+            "vote on them, and the vote becomes the reward. Hidden tests are read once, at the end. Each page "
+            "is one notebook of the series, executed."
+        ),
+        "facts": facts,
+        "main_table": _main_table(out),
+        "claims": claim_table(_claims(out)),
+        "stages": stages,
+        "total": duration_text(total),
+        "figures": _figures(out, folder),
+        "provenance": _provenance_rows(latest, params),
+        "parameters": "\n".join(f"{name}: {json.dumps(value)}" for name, value in params.items()),
+        "versions": "\n".join(f"{name}=={version}" for name, version in latest.get("versions", {}).items()),
+    }
+
+
+def _when(moment: str | None) -> str:
+    """Return an ISO moment for people."""
+    return f"{datetime.fromisoformat(moment):%Y-%m-%d %H:%M} UTC" if moment else "-"
+
+
+def _provenance_rows(record: Mapping[str, Any], params: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not record:
+        return []
+    code, machine = record["code"], record["machine"]
+    commit = code["commit"] or code.get("note", "unknown")
+    gpus = ", ".join(gpu["name"] for gpu in machine["gpus"]) or "none"
+    versions = record["versions"]
+    return [
+        ("commit", commit + (" with uncommitted changes" if code.get("dirty") else "")),
+        ("parameters (SHA-256)", keys.json_hash(dict(params))),
+        ("library (SHA-256)", record["library_sha256"]),
+        ("model revision", ", ".join(f"{k}: {v}" for k, v in record["models"].items()) or "-"),
+        ("machine", f"{machine['cpu_cores']} cores, {machine['memory_gib']} GiB, {machine['platform']}"),
+        ("GPU", gpus),
+        ("Python", machine["python"]),
+        ("packages", ", ".join(f"{name} {versions[name]}" for name in _MAIN_PACKAGES if name in versions)),
+        ("peak memory", f"{record['peak_memory']['process_mib']:.0f} MiB in the last stage"),
+    ]
+
+
+def _main_table(out: Path) -> Markup | None:
+    path = out / "07_evaluation" / "main_table.md"
+    if not path.is_file():
+        return None
+    return Markup(markdown2html(path.read_text(encoding="utf-8")))
+
+
+def _claims(out: Path) -> list[dict[str, Any]]:
+    """Return the records of the evaluation's claims file, a list or an object that holds one."""
+    path = out / "07_evaluation" / "claims.json"
+    if not path.is_file():
+        return []
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return content["claims"] if isinstance(content, dict) else content
+
+
+def claim_table(claims: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return columns and cells of the claims table, in the records' own order; None without claims."""
+    if not claims:
+        return None
+    columns = list(dict.fromkeys(name for claim in claims for name in claim))
+    rows = [
+        [{"text": _value_text(claim.get(name)), "verdict": _verdict_css(name, claim)} for name in columns]
+        for claim in claims
+    ]
+    return {"columns": [name.replace("_", " ") for name in columns], "rows": rows}
+
+
+def _verdict_css(name: str, claim: Mapping[str, Any]) -> str:
+    if name != "verdict":
+        return ""
+    text = str(claim.get(name)).lower()
+    if text.startswith(("not attempted", "n/a", "no ")):
+        return "none"
+    if text.startswith(("not", "contradict", "opposite")):
+        return "bad"
+    return "warn" if text.startswith(("part", "within", "inconclusive", "undecided")) else "good"
+
+
+def _value_text(value: Any) -> str:
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
+        case int():
+            return f"{value:,}"
+        case [float() | int() as low, float() | int() as high]:
+            return f"[{_value_text(low)}, {_value_text(high)}]"
+        case list():
+            return ", ".join(_value_text(item) for item in value)
+        case dict():
+            return ", ".join(f"{key} {_value_text(item)}" for key, item in value.items())
+    return str(value)
+
+
+def _figures(out: Path, folder: Path) -> list[dict[str, Any]]:
+    """Copy the stages' figures into the report and return them by stage."""
+    groups = []
+    for stage in STAGES:
+        items = []
+        for png in sorted((out / stage.name / "figures").glob("*.png")):
+            target = folder / "figures" / stage.name
+            target.mkdir(parents=True, exist_ok=True)
+            links = []
+            for path in (png, png.with_suffix(".svg"), png.with_suffix(".csv")):
+                if path.is_file():
+                    shutil.copy2(path, target / path.name)
+                    links.append((path.suffix[1:], f"figures/{stage.name}/{path.name}"))
+            items.append({"name": png.stem.replace("_", " "), "src": links[0][1], "links": links[1:]})
+        if items:
+            groups.append({"title": f"{stage.number} {stage.title}", "members": items})
+    return groups
+
+
+def notebook_body(path: Path) -> tuple[str, str]:
+    """Return an executed notebook as an HTML fragment of limited size, and the text of its first heading."""
+    notebook = nbformat.read(path, as_version=4)
+    formulas: list[str] = []
+    title = ""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            heading = re.search(r"^#\s+(.+)$", cell.source, re.MULTILINE)
+            title = title or (heading.group(1).strip() if heading else "")
+            cell.source = _hide_formulas(cell.source, formulas)
+        elif cell.cell_type == "code":
+            cell.metadata["tipprobe_summary"] = _summary(cell)
+            for output in cell.outputs:
+                _shorten(output, formulas)
+    body = _render(notebook, formulas, path)
+    if len(body.encode()) > MAX_PAGE_BYTES - 50_000:
+        for cell in notebook.cells:
+            for output in cell.get("outputs", ()):
+                _reduce_colours(output)
+        body = _render(notebook, formulas, path)
+    return redact(body), re.sub(r"[`*$]", "", title)
+
+
+def _render(notebook: nbformat.NotebookNode, formulas: list[str], path: Path) -> str:
+    body, _ = _exporter().from_notebook_node(notebook, {"metadata": {"path": str(path.parent)}})
+    return re.sub(r"MATHxx(\d+)xx", lambda match: formulas[int(match.group(1))], body)
+
+
+@cache
+def _exporter() -> HTMLExporter:
+    exporter = HTMLExporter(
+        template_name="notebook",
+        extra_template_basedirs=[str(TEMPLATES)],
+        embed_images=True,
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+    )
+    for trait in _URL_TRAITS:
+        if exporter.has_trait(trait):
+            setattr(exporter, trait, "")
+    return exporter
+
+
+def _summary(cell: nbformat.NotebookNode) -> str:
+    """Return what a folded code cell is called: its first comment, else how long it is."""
+    tags = cell.metadata.get("tags", ())
+    if "injected-parameters" in tags:
+        return "parameters of this run"
+    if "parameters" in tags:
+        return "parameters (defaults)"
+    lines = cell.source.strip().splitlines()
+    first = lines[0] if lines else ""
+    if first.startswith("# "):
+        return f"code: {first[2:]}"
+    return f"code, {len(lines)} line{'' if len(lines) == 1 else 's'}"
+
+
+def _shorten(output: nbformat.NotebookNode, formulas: list[str]) -> None:
+    """Cut text outputs that nobody reads to the end, and hide formulas in Markdown ones."""
+    note = "\n... {:,} more characters in the executed notebook"
+    if output.output_type == "stream" and len(output.text) > MAX_TEXT_CHARS:
+        output.text = output.text[:MAX_TEXT_CHARS] + note.format(len(output.text) - MAX_TEXT_CHARS)
+    data = output.get("data", {})
+    for kind, text in list(data.items()):
+        if kind == "text/markdown":
+            data[kind] = _hide_formulas(text, formulas)
+        elif kind == "text/plain" and len(text) > MAX_TEXT_CHARS:
+            data[kind] = text[:MAX_TEXT_CHARS] + note.format(len(text) - MAX_TEXT_CHARS)
+
+
+def _reduce_colours(output: nbformat.NotebookNode) -> None:
+    """Store an embedded PNG with a palette of 256 colours, about a third of its size."""
+    from PIL import Image
+
+    data = output.get("data", {})
+    if "image/png" in data:
+        image = Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB")
+        buffer = io.BytesIO()
+        image.quantize(256).save(buffer, "PNG", optimize=True)
+        data["image/png"] = base64.b64encode(buffer.getvalue()).decode()
+
+
+def _hide_formulas(text: str, formulas: list[str]) -> str:
+    """Replace ``$...$`` outside code by marks, so that Markdown leaves formulas alone; see `_render`."""
+
+    def replace(match: re.Match[str]) -> str:
+        if match.group("code"):
+            return match.group("code")
+        source = match.group("block") or match.group("inline")
+        formulas.append(formula_html(source, display=bool(match.group("block"))))
+        return f"MATHxx{len(formulas) - 1}xx"
+
+    return re.sub(
+        r"(?P<code>```.*?```|`[^`\n]+`)"
+        r"|\$\$(?P<block>.+?)\$\$"
+        r"|(?<![\\$\w])\$(?P<inline>[^\s$](?:[^$\n]*[^\s$])?)\$(?![\d$])",
+        replace,
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def formula_html(source: str, display: bool) -> str:
+    """Return a LaTeX formula as MathML, which browsers draw by themselves; as code if that fails."""
+    from latex2mathml.converter import convert
+
+    try:
+        return convert(source.strip(), display="block" if display else "inline")
+    except Exception:  # the converter raises whatever its parser stumbles on
+        return f"<code>{html.escape(source.strip())}</code>"
+
+
+def _css() -> str:
+    pygments = HtmlFormatter(style="default").get_style_defs(".highlight")
+    return (TEMPLATES / "style.css").read_text(encoding="utf-8") + pygments
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
