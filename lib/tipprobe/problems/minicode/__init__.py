@@ -1,8 +1,8 @@
 """The embedded world: a controllable source of small programming problems, and the coder trained on it.
 
-`ops` is the vocabulary, `programs` turns a specification into text, `world` decides which problems exist and how
-programmers err on them, `corpus` writes what the coder learns from, `train` trains it, `estimate` and `calibrate`
-say how it behaves.
+`ops` is the vocabulary, `programs` turns a specification into text, `world` decides which problems exist and
+how programmers err on them, `corpus` writes what the coder learns from, `train` trains it, `estimate` and
+`calibrate` say how it behaves.
 """
 
 from pathlib import Path

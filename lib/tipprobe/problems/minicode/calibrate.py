@@ -2,8 +2,8 @@
 
     python -m tipprobe.problems.minicode.calibrate --model DIR --problems 256 --samples 16 --out FILE.json
 
-Programs are sampled at T=1, top_p 0.8, top_k 20 and run in the sandbox on hidden tests and on probes that the coder
-wrote itself, joined with the example inputs.
+Programs are sampled at T=1, top_p 0.8, top_k 20 and run in the sandbox on hidden tests and on probes that the
+coder wrote itself, joined with the example inputs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ PROBE = Sampling(temperature=1.0, top_p=0.8, top_k=20, max_tokens=48)
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """Outcome of sampled programs, all (problems, samples): passed the hidden tests; PCR; why there was no code."""
+    """Outcome of sampled programs.
+
+    Attributes:
+        passed: (problems, samples) bool, whether all hidden tests passed.
+        pcr: (problems, samples) float64.
+        missing: replies without a program, counted by reason.
+    """
 
     passed: np.ndarray
     pcr: np.ndarray
@@ -48,7 +54,7 @@ class Graded:
 def write_probes(
     sampler: TransformersSampler, problems: Sequence[Problem], rounds: int, seed: int
 ) -> tuple[list[list[str]], dict[str, int]]:
-    """Return the valid, distinct inputs that the model wrote for each problem in `rounds` attempts, and counts."""
+    """Return the valid, distinct inputs that the model wrote in `rounds` attempts a problem, and counts."""
     kept: list[list[str]] = [[] for _ in problems]
     counts = {"asked": 0, "malformed": 0, "duplicate": 0, "kept": 0}
     for turn in range(rounds):
@@ -104,7 +110,7 @@ def grade(
 def mean_entropy(
     model: torch.nn.Module, tokenizer: Any, prompts: Sequence[Prompt], replies: Sequence[str], batch: int = 64
 ) -> float:
-    """Return the mean entropy, in nats, of the next-token distribution over reply tokens (T=1, full vocabulary)."""
+    """Return the mean entropy in nats of the next-token distribution over reply tokens (T=1, all tokens)."""
     total, count = 0.0, 0
     device = next(model.parameters()).device
     for first in range(0, len(prompts), batch):
@@ -126,7 +132,7 @@ def mean_entropy(
     return total / count
 
 
-def subset(graded: Graded, rows: np.ndarray) -> dict[str, float]:
+def subset(graded: Graded, rows: np.ndarray) -> dict[str, float | None]:
     """Return `behaviour` of the chosen problems."""
     return behaviour(graded.passed[rows], graded.pcr[rows]) if rows.any() else {"problems": 0}
 

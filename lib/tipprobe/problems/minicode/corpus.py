@@ -1,4 +1,4 @@
-"""The text the coder learns from: programs with their authors' errors, tips, probe inputs; and its tokenizer."""
+"""The text the coder learns from: programs with their authors' errors, tips, probe inputs; its tokenizer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 PAD, END, USER, ASSISTANT = "<|pad|>", "<|end|>", "<|user|>", "<|assistant|>"
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
-    "{{ ('<|assistant|>' if message['role'] == 'assistant' else '<|user|>') + message['content'] + '<|end|>' }}"
+    "{{ '<|assistant|>' if message['role'] == 'assistant' else '<|user|>' }}"
+    "{{ message['content'] + '<|end|>' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 VOCABULARY = 1024
@@ -102,7 +103,7 @@ def draw_corpus_tip(
 
 
 def probe_document(spec: Spec, problem: Problem, rng: random.Random) -> tuple[Prompt, str]:
-    """Return a request for one more probe with its answer: mostly a new valid input, now and then a faulty one."""
+    """Return a request for one more probe with its answer: mostly new and valid, at times faulty."""
     wanted = rng.randint(1, 9)
     inputs = list(dict.fromkeys(write_input(spec, draw_data(spec, rng)).rstrip("\n") for _ in range(wanted)))
     *previous, reply = inputs
@@ -114,11 +115,8 @@ def probe_document(spec: Spec, problem: Problem, rng: random.Random) -> tuple[Pr
     return probe_prompt(problem, previous), reply
 
 
-# --- tokens -----------------------------------------------------------------------------------------------------
-
-
 def render(prompt: Prompt, reply: str) -> tuple[str, str]:
-    """Return the text before and after the point where the model starts to write, as the chat template has it."""
+    """Return the text before and after the point where the model starts to write (the chat template's)."""
     return "".join(f"{USER}{m['content']}{END}" for m in prompt) + ASSISTANT, reply + END
 
 
@@ -162,7 +160,13 @@ def fast_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokenised documents: `ids` (n, LONGEST_DOCUMENT) uint16 padded right with 0, `starts` of the replies, `lengths`."""
+    """Tokenised documents.
+
+    Attributes:
+        ids: (n, LONGEST_DOCUMENT) uint16, padded with 0 on the right.
+        starts: (n,) int32, where the replies begin.
+        lengths: (n,) int32, where the documents end.
+    """
 
     ids: np.ndarray
     starts: np.ndarray

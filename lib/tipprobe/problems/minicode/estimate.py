@@ -1,7 +1,7 @@
 """What the corpus alone says about a coder that learnt it perfectly: base behaviour without any training.
 
-A truncated sampler (top_p) sharpens every choice that the corpus leaves open; `sharpen` does the same to the rates
-of the error model.  The numbers are a guide for turning the knobs, not a measurement.
+A truncated sampler (top_p) sharpens every choice that the corpus leaves open; `sharpen` does the same to the
+rates of the error model.  The numbers are a guide for turning the knobs, not a measurement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tipprobe.problems.minicode.world import (
 
 
 def sharpen(rate: float, others: int, top_p: float) -> float:
-    """Return the rate that a nucleus of mass `top_p` makes of a deviation spread evenly over `others` choices."""
+    """Return the rate that a nucleus of mass `top_p` makes of a deviation spread over `others` choices."""
     shares = sorted([(1 - rate, 0)] + [(rate / others, 1)] * others, reverse=True)
     kept, mass = [0.0, 0.0], 0.0
     for share, which in shares:
@@ -54,7 +54,7 @@ def sharpened_deeds(
     return deeds
 
 
-def behaviour(passed: np.ndarray, pcr: np.ndarray) -> dict[str, float]:
+def behaviour(passed: np.ndarray, pcr: np.ndarray) -> dict[str, float | None]:
     """Return the calibrated quantities of a (problems, samples) table of hidden verdicts and PCR values."""
     wrong = ~passed.ravel()
     flat = pcr.ravel()
@@ -63,23 +63,24 @@ def behaviour(passed: np.ndarray, pcr: np.ndarray) -> dict[str, float]:
         "problems": passed.shape[0],
         "pass@1": round(100 * float(passed.mean()), 1),
         f"pass@{passed.shape[1]}": round(100 * float(passed.any(1).mean()), 1),
-        "auc": round(auc(flat, passed.ravel()), 3),
-        "fail_at_pcr<=0.5": round(100 * float(wrong[low].mean()), 1) if low.any() else float("nan"),
-        "fail_at_pcr=1": round(100 * float(wrong[full].mean()), 1) if full.any() else float("nan"),
+        "auc": auc(flat, passed.ravel()),
+        "fail_at_pcr<=0.5": round(100 * float(wrong[low].mean()), 1) if low.any() else None,
+        "fail_at_pcr=1": round(100 * float(wrong[full].mean()), 1) if full.any() else None,
         "share_pcr<=0.5": round(float(low.mean()), 3),
         "share_pcr=1": round(float(full.mean()), 3),
     }
 
 
-def auc(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Return the area under the ROC curve, ties counted half; NaN if one class is missing."""
+def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
+    """Return the area under the ROC curve, ties counted half; None if one class is missing."""
     positives = int(labels.sum())
     negatives = len(labels) - positives
     if not positives or not negatives:
-        return float("nan")
+        return None
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     midranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-    return float((midranks[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    area = (midranks[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives)
+    return round(float(area), 3)
 
 
 def estimate(

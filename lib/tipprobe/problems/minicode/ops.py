@@ -1,10 +1,11 @@
 """The vocabulary of the embedded world: list operations and the terminals that end a problem.
 
-Every entry holds its wordings, its code in several surface forms, *one* plausible wrong variant of that code, and
-the sentence (``rule``) that tells the two apart.  An ``open`` entry is under-specified: its wording fits both
-variants, hidden tests follow ``right``, and ``wrong`` is what most programmers would guess.
+Every entry holds its wordings, its code in several surface forms, *one* plausible wrong variant of that code,
+and the sentence (``rule``) that tells the two apart.  An ``open`` entry is under-specified: its wording fits
+both variants, hidden tests follow ``right``, and ``wrong`` is what most programmers would guess.
 
-Code forms are statements that rebind ``xs``; a terminal's last line is an expression.  ``{k}`` is the parameter.
+Code forms are statements that rebind ``xs``; a terminal's last line is an expression; ``{k}`` stands for the
+parameter.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Op:
         name: unique name; sequences of names keep the splits apart.
         phrases: wordings in a statement (imperative for list operations, a noun phrase for terminals).
         right: forms of the intended code, `wrong`: forms of its misconception.
-        rule: sentence that names the intended behaviour (a right tip), `wrong_rule`: its misleading counterpart.
+        rule: sentence that names the intended behaviour (a right tip); `wrong_rule`: a misleading one.
         ks: values of the parameter, empty if there is none.
         open: whether the wording leaves `rule` open.
         result: None for a list operation, else what the terminal gives.

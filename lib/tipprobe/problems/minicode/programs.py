@@ -6,7 +6,7 @@ import ast
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Literal
 
 from tipprobe.problems.minicode.ops import Op
@@ -42,7 +42,7 @@ LONGEST_LIST = 12
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation of a problem with its parameter: a literal, ``"k"`` for the function's argument, or ``""``."""
+    """One operation with its parameter: a literal, ``"k"`` for the function's argument, or ``""``."""
 
     op: Op
     k: str = ""
@@ -84,9 +84,6 @@ Data = tuple[tuple[int, ...], int]
 Deed = tuple[Op, str, bool]
 
 
-# --- statements -------------------------------------------------------------------------------------------------
-
-
 def statement(spec: Spec) -> str:
     """Return the problem's text, without examples."""
     *picks, opening, joints = spec.wording
@@ -122,11 +119,8 @@ def starter_code(spec: Spec) -> str:
     return "def solve(xs, k):" if spec.has_argument else "def solve(xs):"
 
 
-# --- inputs -----------------------------------------------------------------------------------------------------
-
-
 def draw_data(spec: Spec, rng: random.Random, *, plain: bool = False) -> Data:
-    """Return a valid input; unless `plain`, about half are edge cases (one number, ties, borders of a rule)."""
+    """Return a valid input; unless `plain`, half are edge cases (one number, ties, borders of a rule)."""
     marked = [step for step in spec.steps if step.op.ks and step.k == "k"]
     k = rng.choice(marked[0].op.ks) if marked else 0
     shape = (
@@ -188,9 +182,6 @@ def write_output(spec: Spec, value: object) -> str:
     return (" ".join(map(str, value)) if isinstance(value, list) else str(value)) + "\n"
 
 
-# --- programs ---------------------------------------------------------------------------------------------------
-
-
 def write_program(spec: Spec, deeds: Sequence[Deed], rng: random.Random) -> str:
     """Return the source of a program that does `deeds`, in a surface form drawn with `rng`."""
     blocks = [draw_form(deed, rng) for deed in deeds]
@@ -208,7 +199,7 @@ def write_program(spec: Spec, deeds: Sequence[Deed], rng: random.Random) -> str:
 
 
 def draw_form(deed: Deed, rng: random.Random) -> str:
-    """Return one surface form of a deed's code; longer forms are half as likely, which keeps programs short."""
+    """Return one surface form of a deed's code; longer forms are half as likely: programs stay short."""
     op, k, wrong = deed
     forms = op.wrong if wrong else op.right
     return rng.choices(forms, [1 if "\n" in form else 2 for form in forms])[0].replace("{k}", k)
@@ -224,7 +215,7 @@ def right_deeds(spec: Spec) -> list[Deed]:
     return [(step.op, step.k, False) for step in spec.steps]
 
 
-@lru_cache(maxsize=None)
+@cache
 def step_function(form: str, terminal: bool) -> Callable[[list[int], int], object]:
     """Return a function of ``(xs, k)`` that does what the code form does.
 

@@ -2,8 +2,8 @@
 
     python -m tipprobe.problems.minicode.train --size 1m --out DIR
 
-The recipe is plain: next-token loss on the replies, AdamW, a warm-up and a linear decay, batches of similar length.
-Every number of a run is written to ``recipe.json`` beside the weights.
+The recipe is plain: next-token loss on the replies, AdamW, a warm-up and a linear decay, batches of similar
+length.  Every number of a run is written to ``recipe.json`` beside the weights.
 """
 
 from __future__ import annotations
@@ -151,9 +151,8 @@ def fit(model: LlamaForCausalLM, tokens: Tokens, recipe: Recipe, device: str) ->
             mean = float(torch.stack(recent).mean())
             recent.clear()
             curve.append({"step": step, "loss": round(mean, 5)})
-            say(
-                f"{recipe.size} step {step}/{recipe.steps} loss {mean:.4f} after {time.perf_counter() - begin:.0f} s"
-            )
+            spent = time.perf_counter() - begin
+            say(f"{recipe.size} step {step}/{recipe.steps} loss {mean:.4f} after {spent:.0f} s")
     return curve
 
 
@@ -213,15 +212,15 @@ pipeline_tag: text-generation
 
 # minicode-{record["size"]}
 
-A coder of {record["parameters"]:,} parameters for the embedded world of tipprobe: it writes short Python programs over
-lists of integers, follows a tip in the prompt, writes probe inputs, and writes (noisy) tips.  It was trained from scratch on
-{record["documents_kept"]:,} generated documents whose programs contain errors on purpose, so that it errs the way the
-study needs.  It is a stand-in for experiments and knows nothing else.
+A coder of {record["parameters"]:,} parameters for the embedded world of tipprobe: it writes short Python
+programs over lists of integers, follows a tip in the prompt, writes probe inputs, and (noisy) tips.  It was
+trained from scratch on {record["documents_kept"]:,} generated documents whose programs contain errors on
+purpose, so that it errs the way the study needs.  It is a stand-in for experiments and knows nothing else.
 
-- Architecture: Llama, byte-level BPE of 1,024, tied embeddings, context of {CONTEXT} tokens, weights in bfloat16.
-- Training: {record["steps"]} steps of {record["batch"]} documents, final loss {record["curve"][-1]["loss"]:.3f}
-  nats per reply token; all numbers in `recipe.json`.
-- Made by: `python -m tipprobe.problems.minicode.train --size {record["size"]} --out DIR` and the values in `recipe.json`.
+- Architecture: Llama, byte-level BPE of 1,024, tied embeddings, context {CONTEXT}, weights in bfloat16.
+- Training: {record["steps"]} steps of {record["batch"]} documents, final loss
+  {record["curve"][-1]["loss"]:.3f} nats a reply token; all numbers in `recipe.json`.
+- Made by: `python -m tipprobe.problems.minicode.train --size {record["size"]} --out DIR`.
 - Sampling that its published figures use: temperature 1, top_p 0.8, top_k 20.
 - Limits: prompts other than the package's own, other layouts and other operations give nonsense.
 """

@@ -1,4 +1,4 @@
-"""The embedded world: which problems exist, how programmers err on them, and how problems fall into splits."""
+"""The embedded world: which problems exist, how programmers err on them, how problems fall into splits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from tipprobe.problems.minicode.ops import (
     MAIN_TERMINALS,
     TRANSFER_OPS,
     TRANSFER_TERMINALS,
-    Op,
 )
 from tipprobe.problems.minicode.programs import (
     LAYOUTS,
@@ -62,8 +61,8 @@ class WorldConfig:
         slip_easy: rate at which another operation's code stands in for an easy one.
         slip_hard: the same for a hard one.
         hard_share: share of operations that are hard.
-        hard_link: in [0, 1], how much hard operations are the ones with high misconception rates; 0 draws them
-            independently.  Linked, a wrong majority is less often unanimous.
+        hard_link: in [0, 1], how much hard operations are the ones with high misconception rates; 0 draws
+            them independently.  Linked, a wrong majority is less often unanimous.
         guess_low: rate of the common wrong guess at an open rule, lowest operation.
         guess_high: the same, highest operation; the others are spaced evenly between.
         underspecified_share: share of problems with one operation whose rule the statement leaves open.
@@ -120,9 +119,6 @@ def error_rates(config: WorldConfig) -> dict[str, Rates]:
     return rates
 
 
-# --- specifications ---------------------------------------------------------------------------------------------
-
-
 def draw_spec(config: WorldConfig, rng: random.Random, split: str) -> Spec:
     """Return a random specification; whether its sequence belongs to `split` is for `in_split` to say."""
     if split == "transfer":
@@ -166,12 +162,9 @@ def specs(config: WorldConfig, rng: random.Random, split: str) -> Iterator[Spec]
             yield spec
 
 
-# --- how programmers err ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """A tip as it stands in a prompt, with what it does: makes `op` right or wrong (None: it is about nothing here)."""
+    """A tip as it stands in a prompt, with what it does: makes `op` right or wrong (None: nothing here)."""
 
     text: str
     op: str | None = None
@@ -212,9 +205,6 @@ def draw_slip(step: Step, rng: random.Random) -> Deed:
     return other, k, rng.random() < 0.5
 
 
-# --- problems ---------------------------------------------------------------------------------------------------
-
-
 def with_misconception(spec: Spec, name: str) -> list[Deed]:
     """Return the deeds of a program whose only error is the misconception of operation `name`."""
     return [(step.op, step.k, step.op.name == name) for step in spec.steps]
@@ -223,8 +213,8 @@ def with_misconception(spec: Spec, name: str) -> list[Deed]:
 def choose_tests(spec: Spec, rng: random.Random) -> tuple[list[Data], list[Data], list[str]] | None:
     """Return example inputs, hidden inputs and the operations whose misconception the hidden inputs catch.
 
-    Two inputs that expose each misconception come first, the rest is random.  None if the problem is dull: its
-    output hardly depends on the input, or nothing tells an open rule from the common guess.
+    Two inputs that expose each misconception come first, the rest is random.  None if the problem is dull:
+    its output hardly depends on the input, or nothing tells an open rule from the common guess.
     """
     right = right_deeds(spec)
     pool = list(dict.fromkeys(draw_data(spec, rng, plain=i < 16) for i in range(64)))
@@ -251,7 +241,7 @@ def choose_tests(spec: Spec, rng: random.Random) -> tuple[list[Data], list[Data]
 def make_problem(
     spec: Spec, problem_id: str, split: str, config: WorldConfig, rng: random.Random
 ) -> Problem | None:
-    """Return the problem of a specification with tests and meta data, None if it is too dull to test anything."""
+    """Return a specification's problem with tests and meta data, None if it is too dull to test anything."""
     chosen = choose_tests(spec, rng)
     if chosen is None:
         return None
