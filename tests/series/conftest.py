@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tipprobe import paths
 from tipprobe.series.stages import STAGES, StageSpec
 
@@ -76,7 +77,10 @@ class Project:
         inputs = "\n".join(f"stage.input({path!r})" for path in stage.inputs)
         claims = CLAIMS if stage.number == "07" else ""
         cells = [
-            text("title", f"# {stage.number} {stage.title}\n\nA formula: $A_i = \\frac{{s_i - \\mu}}{{\\sigma}}$."),
+            text(
+                "title",
+                f"# {stage.number} {stage.title}\n\nA formula: $A_i = \\frac{{s_i - \\mu}}{{\\sigma}}$.",
+            ),
             code("params", 'out = "outputs/minicode"\nseed = 0  # seed\nsteps = 20', "parameters"),
             code(
                 "setup",

@@ -166,8 +166,7 @@ def key_parts(spec: StageSpec, params: Mapping[str, Any], upstream: Mapping[str,
         params: its own parameters, see `own_params`.
         upstream: for each stage it reads from, the `key` and `resume_key` recorded there.
     """
-    code = notebooks.code_cells(spec.notebook)
-    body = [cell for cell in code if notebooks.literal_assignments(cell) is None]
+    body = notebooks.code_cells(spec.notebook)
     relevant = {name: value for name, value in params.items() if name not in NOT_IN_KEY}
     files = {
         name: path_hash(paths.resolve(value))

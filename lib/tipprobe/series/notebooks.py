@@ -26,8 +26,12 @@ def read_cells(path: Path) -> list[dict[str, Any]]:
 
 
 def code_cells(path: Path) -> list[str]:
-    """Return the sources of the code cells, in order."""
-    return [cell["source"] for cell in read_cells(path) if cell["cell_type"] == "code"]
+    """Return the sources of the code cells but for the parameters cell, in order."""
+    return [
+        cell["source"]
+        for cell in read_cells(path)
+        if cell["cell_type"] == "code" and not has_tag(cell, "parameters")
+    ]
 
 
 def has_tag(cell: dict[str, Any], tag: str) -> bool:

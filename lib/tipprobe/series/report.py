@@ -150,8 +150,8 @@ def _index_values(
         "heading": f"Test-time adaptation of a code model: profile {params.get('profile', 'unknown')}",
         "lead": (
             "A code model is adapted on problems without labels: it writes probe inputs, its own programs "
-            "vote on them, and the vote becomes the reward. Hidden tests are read once, at the end. Each page "
-            "is one notebook of the series, executed."
+            "vote on them, and the vote becomes the reward. Hidden tests are read once, at the end. "
+            "Each page is one notebook of the series, executed."
         ),
         "facts": facts,
         "main_table": _main_table(out),

@@ -19,8 +19,7 @@ from typing import IO, Any, Literal
 
 from tipprobe import paths
 from tipprobe.errors import StageError
-from tipprobe.series import keys, outputs, processes
-from tipprobe.series.notebooks import read_cells
+from tipprobe.series import keys, notebooks, outputs, processes
 from tipprobe.series.params import KEYS, load_params, profile_path, read_profile
 from tipprobe.series.progress import MARK, duration_text
 from tipprobe.series.stage import (
@@ -220,14 +219,10 @@ def _dry_run(
         if decision.run:
             will_run.add(stage.name)
         screen.line(f"{stage.name}: {'' if decision.run else 'would be skipped, '}{decision.reason}")
-        modules = keys.module_closure(_code(stage))
+        modules = keys.module_closure(notebooks.code_cells(stage.notebook))
         screen.line(f"    depends on {', '.join(sorted(modules)) or 'no module of the library'}")
         results.append(StageResult(stage.name, "not run" if decision.run else "done", decision.reason))
     return results
-
-
-def _code(stage: StageSpec) -> list[str]:
-    return [cell["source"] for cell in read_cells(stage.notebook) if cell["cell_type"] == "code"]
 
 
 def _select(options: Options, params: Mapping[str, Any]) -> list[StageSpec]:
@@ -426,7 +421,7 @@ def _last_cell(log: Path) -> int | None:
 
 def _cell_name(output: Path, number: int) -> str:
     try:
-        cell = read_cells(output)[number - 1]
+        cell = notebooks.read_cells(output)[number - 1]
     except (StageError, IndexError):
         return str(number)
     return f"{number} ({cell['id']})" if "id" in cell else str(number)
