@@ -1,0 +1,304 @@
+"""Running adaptations: one at a time or several side by side, resumable after a kill at any moment.
+
+A run folder holds ``config.json`` (what the run depends on), ``prompts.jsonl``, ``dropped.json`` (problems
+that could not be used, with the reason), ``rollouts.jsonl`` (a record a sample), ``metrics.jsonl`` (a
+record a rollout step), ``state/`` (restart points, removed at the end), ``checkpoint/`` (the weights after
+the last scheduled step) and, last, ``done.json``.
+
+This module imports no torch: worker processes limit their threads before they do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from tipprobe.errors import DataError, StageError, TipprobeError
+from tipprobe.probes.types import read_probe_sets
+from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
+from tipprobe.training.config import AdaptConfig, identity_hash
+
+#: Called with (run name, rollout steps done, rollout steps in all, metrics of the last one).
+Progress = Callable[[str, int, int, dict[str, Any]], None]
+
+#: Seconds between two looks at the runs' metrics files.
+POLL_S = 0.5
+_PR_SET_PDEATHSIG = 1
+
+
+def adapt(config: AdaptConfig, progress: Progress | None = None) -> Path:
+    """Adapt a model with one method and one seed; return the run folder.
+
+    A finished run with the same identity is returned as it is.  An unfinished one goes on from its last
+    restart point and ends as if it had not been interrupted: records of steps after that point are
+    discarded and made again.  A folder of another identity is emptied first.
+
+    Args:
+        config: all that the run depends on.
+        progress: called after every rollout step.
+
+    Raises:
+        DataError: model, problems or probes are missing or do not fit together.
+        SandboxError: the execution machinery failed.
+        StageError: another process is working in the run folder.
+    """
+    identity = config.identity()
+    folder = config.folder
+    if _is_done(folder, identity):
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with _Lock(folder / ".lock"):
+        if _read_json(folder / "config.json") != identity:
+            _clear(folder)
+        _write_json(folder / "config.json", identity)
+        _train(config, progress)
+        _write_json(folder / "done.json", {"identity": identity_hash(identity), "steps": config.steps})
+    return folder
+
+
+def adapt_all(
+    configs: Sequence[AdaptConfig], workers: int = 0, progress: Progress | None = None
+) -> list[Path]:
+    """Run adaptations in worker processes side by side; return their folders in order.
+
+    Finished runs are skipped.  Each worker gets an equal share of the cores as threads; on a GPU the
+    workers share the card.  Workers die with this process.
+
+    Args:
+        configs: runs with pairwise different folders.
+        workers: processes, 0 for one a core.
+        progress: called when a run advances, for skipped ones once with all steps done.
+
+    Raises:
+        DataError, SandboxError: as `adapt`; the message starts with the run's name.  The other runs are
+        stopped and
+            go on from their restart points next time.
+        StageError: a worker process died (most often for lack of memory).
+    """
+    if len({config.folder for config in configs}) < len(configs):
+        raise DataError("two adaptation runs share a folder; every method and seed may occur once")
+    todo = []
+    for config in configs:
+        if _is_done(config.folder, config.identity()):
+            if progress:
+                progress(config.name, config.steps, config.steps, _last_metrics(config.folder))
+        else:
+            todo.append(config)
+    if todo:
+        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        processes = min(len(todo), workers or cores)
+        _run_side_by_side(todo, processes, max(1, cores // processes), progress)
+    return [config.folder for config in configs]
+
+
+def _run_side_by_side(
+    configs: Sequence[AdaptConfig], processes: int, threads: int, progress: Progress | None
+) -> None:
+    earlier = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(
+        processes,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(os.getpid(), threads),
+    )
+    try:
+        futures = {pool.submit(adapt, config): config for config in configs}
+        seen = {config.name: 0 for config in configs}
+        pending: set[Future[Path]] = set(futures)
+        while pending:
+            done, pending = wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            for config in configs:
+                _report(config, seen, progress)
+            for future in done:
+                _raise_named(future, futures[future].name)
+        pool.shutdown()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - earlier:
+            child.kill()
+        raise
+
+
+def _report(config: AdaptConfig, seen: dict[str, int], progress: Progress | None) -> None:
+    if progress is None:
+        return
+    metrics = _last_metrics(config.folder)
+    step = metrics.get("step", 0)
+    if step != seen[config.name]:
+        seen[config.name] = step
+        progress(config.name, step, config.steps, metrics)
+
+
+def _raise_named(future: Future[Path], name: str) -> None:
+    try:
+        future.result()
+    except BrokenProcessPool as error:
+        raise StageError(
+            f"a worker process died while {name} was waiting or running, most often for lack of memory: "
+            "use fewer workers or a smaller train_micro_batch and start again; it goes on from the last "
+            "restart point"
+        ) from error
+    except TipprobeError as error:
+        raise type(error)(f"{name}: {error}") from error
+
+
+def _start_worker(parent: int, threads: int) -> None:
+    """Prepare a worker process: it dies with its parent, keeps to its threads and sends nothing anywhere."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # the parent died before the line above
+            os._exit(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted notebook ends its workers itself
+    os.environ |= {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    }
+    import torch
+    import transformers
+
+    torch.set_num_threads(threads)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+
+def _train(config: AdaptConfig, progress: Progress | None) -> None:
+    from tipprobe.models.load import load_model
+    from tipprobe.sandbox import Sandbox
+    from tipprobe.training.trainer import ProbePolicyTrainer, unusable_problems
+
+    folder = config.folder
+    problems = [Problem.from_json(record) for record in read_jsonl(Path(config.problems))]
+    probe_sets = read_probe_sets(Path(config.probes))
+    model, tokenizer = load_model(config.model, config.device)
+    dropped = unusable_problems(problems, probe_sets, tokenizer, model, config)
+    _write_json(folder / "dropped.json", dropped)
+    usable = [problem for problem in problems if problem.id not in dropped]
+    if len(usable) < config.prompts_per_step:
+        reasons = "; ".join(f"{key}: {reason}" for key, reason in list(dropped.items())[:5])
+        raise DataError(
+            f"{len(usable)} of {len(problems)} problems can be trained on, but prompts_per_step is "
+            f"{config.prompts_per_step} ({reasons or 'none was dropped'})"
+        )
+    checkpoint, done = _restart_point(folder / "state", config.minibatches_per_step)
+    _keep_steps(folder / "rollouts.jsonl", done)
+    _keep_steps(folder / "metrics.jsonl", done)
+
+    def on_step(metrics: dict[str, Any]) -> None:
+        if progress:
+            progress(config.name, metrics["step"], config.steps, metrics)
+
+    with Sandbox(workers=1) as sandbox:
+        trainer = ProbePolicyTrainer(
+            config, model, tokenizer, usable, probe_sets, sandbox, folder, on_step=on_step
+        )
+        write_jsonl(folder / "prompts.jsonl", trainer.prompt_records())
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        part = folder / "checkpoint.part"
+        shutil.rmtree(part, ignore_errors=True)
+        trainer.accelerator.unwrap_model(trainer.model).save_pretrained(part)
+        tokenizer.save_pretrained(part)
+    shutil.rmtree(config.checkpoint, ignore_errors=True)
+    part.rename(config.checkpoint)
+    shutil.rmtree(folder / "state")
+
+
+def _restart_point(state: Path, updates_per_step: int) -> tuple[Path | None, int]:
+    """Return the last complete restart point and its rollout step, (None, 0) if there is none.
+
+    ``trainer_state.json`` is written last; a folder without a readable one was being written when the run was
+    killed, and is removed.
+    """
+    best: tuple[Path | None, int] = (None, 0)
+    for path in sorted(state.glob("checkpoint-*")):
+        record = _read_json(path / "trainer_state.json")
+        if record is None:
+            shutil.rmtree(path)
+        elif record["global_step"] // updates_per_step > best[1]:
+            best = path, record["global_step"] // updates_per_step
+    return best
+
+
+def _keep_steps(path: Path, last: int) -> None:
+    """Discard the records of steps after `last`, and a torn last line."""
+    if not path.is_file():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if record["step"] <= last:
+            kept.append(record)
+    write_jsonl(path, kept)
+
+
+def _last_metrics(folder: Path) -> dict[str, Any]:
+    """Return the last complete record of a run's metrics, {} if there is none yet."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else [""]
+    complete = [line for line in lines[:-1] if line]
+    return json.loads(complete[-1]) if complete else {}
+
+
+def _is_done(folder: Path, identity: dict[str, Any]) -> bool:
+    record = _read_json(folder / "done.json")
+    return record is not None and record["identity"] == identity_hash(identity)
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """Return the object in a JSON file; None if the file is missing or torn."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def _write_json(path: Path, record: dict[str, Any]) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def _clear(folder: Path) -> None:
+    """Empty a run folder that this process has locked."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != ".lock":
+            path.unlink()
+
+
+class _Lock:
+    """Keeps a second process out of a run folder; the system lets go of it when the holder ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        self._file = self._path.open("w")
+        if sys.platform == "win32":
+            return
+        import fcntl
+
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.close()
+            raise StageError(f"{self._path.parent.name} is being trained by another process") from error
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
