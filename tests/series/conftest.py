@@ -2,9 +2,9 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +67,22 @@ class Project:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.out = root / "outputs" / "minicode"
+        self.first_run = ""
+
+    @classmethod
+    def create(cls, root: Path) -> "Project":
+        """Make a project in which nothing has run."""
+        project = cls(root)
         (root / "notebooks").mkdir(parents=True)
         (root / "params").symlink_to(paths.PARAMS)
         for stage in STAGES:
-            self.write(stage)
+            project.write(stage)
+        return project
+
+    def copy(self, root: Path) -> "Project":
+        """Return a copy of the project with its results."""
+        shutil.copytree(self.root, root, symlinks=True)
+        return Project(root)
 
     def write(self, stage: StageSpec, work: str = "", setup: str = "") -> None:
         """Write the notebook of `stage`; `work` runs before its outputs are written."""
@@ -117,17 +129,20 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    return Project(tmp_path / "project")
+    return Project.create(tmp_path / "project")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project in which the whole series ran once; tests must leave it as it is."""
-    project = Project(tmp_path_factory.mktemp("finished") / "project")
+    project = Project.create(tmp_path_factory.mktemp("finished") / "project")
     result = project.run("run")
     assert result.returncode == 0, result.stdout + result.stderr
-    project.first_run = result.stdout  # type: ignore[attr-defined]
+    project.first_run = result.stdout
     return project
 
 
-Writer = Callable[..., None]
+@pytest.fixture
+def done_project(finished: Project, tmp_path: Path) -> Project:
+    """A copy of the finished project, to be changed at will."""
+    return finished.copy(tmp_path / "project")

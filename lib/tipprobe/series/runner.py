@@ -420,11 +420,13 @@ def _last_cell(log: Path) -> int | None:
 
 
 def _cell_name(output: Path, number: int) -> str:
+    """Return the id of the executed notebook's cell `number`, counted without papermill's error banners."""
     try:
-        cell = notebooks.read_cells(output)[number - 1]
+        cells = notebooks.read_cells(output)
+        cell = [c for c in cells if not notebooks.has_tag(c, "papermill-error-cell-tag")][number - 1]
     except (StageError, IndexError):
         return str(number)
-    return f"{number} ({cell['id']})" if "id" in cell else str(number)
+    return f"'{cell['id']}'" if "id" in cell else str(number)
 
 
 @contextlib.contextmanager
@@ -432,30 +434,36 @@ def _locked(out: Path) -> Iterator[None]:
     """Hold the results folder for one run, and turn what the file system refuses into one clear line."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        # Kept open: the lock lives as long as the descriptor, so a killed run leaves none behind.
-        with (out / LOCK_FILE).open("a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                raise StageError(
-                    f"another run ({file.read().strip() or 'unknown'}) is writing into {out}: "
-                    "wait for it, or choose another folder with --out"
-                ) from error
+        file = (out / LOCK_FILE).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise _refused(out, error) from error
+    # The lock lives as long as the open file, so a killed run leaves none behind.
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise StageError(
+                f"another run ({file.read().strip() or 'unknown'}) is writing into {out}: "
+                "wait for it, or choose another folder with --out"
+            ) from error
+        try:
             file.truncate(0)
             file.write(f"process {os.getpid()}, since {time.strftime('%Y-%m-%d %H:%M')}")
             file.flush()
             free = shutil.disk_usage(out).free // 2**20
             if free < MIN_FREE_MB:
-                raise StageError(
-                    f"only {free} MB are free where {out} lies: make room or choose another --out"
-                )
+                raise StageError(f"only {free} MB are free for {out}: make room or choose another --out")
             yield
-    except OSError as error:
-        reason = _REFUSALS.get(error.errno or 0)
-        if reason is None:
-            raise
-        raise StageError(f"cannot write into {out}: {reason}") from error
+        except OSError as error:
+            if error.errno not in _REFUSALS:
+                raise
+            raise _refused(out, error) from error
+
+
+def _refused(out: Path, error: OSError) -> StageError:
+    reason = _REFUSALS.get(error.errno or 0, f"{error.strerror or error}, {_ELSEWHERE}")
+    return StageError(f"cannot write into {out}: {reason}")
 
 
 def _write_run_file(out: Path, params: Mapping[str, Any], results: list[StageResult]) -> None:
