@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 #: The coders that come with the package, and where their checkpoints lie.
-EMBEDDED = {name: PACKAGE / "models" / "checkpoints" / name for name in ("minicode-1m", "minicode-5m")}
+EMBEDDED = {
+    "minicode-1m": PACKAGE / "problems" / "minicode" / "weights" / "1m",
+    "minicode-5m": PACKAGE / "problems" / "minicode" / "weights" / "5m",
+}
 #: Files that decide what a checkpoint computes; cards and training leftovers do not.
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".json", ".jinja", ".model", ".txt", ".gguf")
 

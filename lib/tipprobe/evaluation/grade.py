@@ -1,0 +1,122 @@
+"""Deciding whether programs are correct, by the hidden tests."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tipprobe.errors import DataError
+from tipprobe.problems.schema import Problem
+from tipprobe.sandbox import Job, Limits, Run, is_correct
+
+#: Tests that every program runs on; only those that pass them run on the rest.  Most wrong programs fail at
+#: once, so this spares about half of the executions and changes no verdict.
+FIRST_TESTS = 2
+
+
+class Executor(Protocol):
+    """What of `tipprobe.sandbox.Sandbox` is used here."""
+
+    def run(self, jobs: Sequence[Job]) -> list[list[Run]]:
+        """Run every job on every one of its inputs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Outcome of one program on a problem's tests.
+
+    Attributes:
+        passed: whether every test passed.
+        reason: ``passed``, ``no_code``, ``wrong_output``, ``left_early`` (in-process tests that did not run
+            to their end), or the status of the first run that failed (`tipprobe.sandbox.Run`).
+    """
+
+    passed: bool
+    reason: str
+
+
+def limits_of(problem: Problem, time_limit_s: float, memory_mb: int) -> Limits:
+    """Return the limits of one execution: `time_limit_s`, or the problem's own limit if that is larger."""
+    return Limits(cpu_s=max(time_limit_s, problem.time_limit_s), memory_mb=memory_mb)
+
+
+def grade(
+    items: Sequence[tuple[Problem, str | None]], sandbox: Executor, *, time_limit_s: float, memory_mb: int
+) -> list[Verdict]:
+    """Grade programs by their problems' hidden tests; equal programs of a problem are graded once.
+
+    Args:
+        items: problems with a program each, None where a reply held no program.
+        sandbox: runs the programs.
+        time_limit_s: CPU seconds of one execution (see `limits_of`).
+        memory_mb: memory of one execution.
+
+    Raises:
+        DataError: a problem has no tests.
+        SandboxError: the execution machinery failed.
+    """
+    for problem, _ in items:
+        if not problem.tests and problem.test_code is None:
+            raise DataError(f"problem {problem.id!r} has no hidden tests to grade with")
+    unique = {(p.id, program): p for p, program in items if program is not None}
+    token = secrets.token_hex(16)
+    verdicts: dict[tuple[str, str], Verdict] = {}
+    for first, last in ((0, FIRST_TESTS), (FIRST_TESTS, None)):
+        open_ones = [key for key in unique if verdicts.get(key, _PASSED).passed]
+        jobs = [
+            _job(
+                unique[key],
+                key[1],
+                slice(first, last),
+                limits_of(unique[key], time_limit_s, memory_mb),
+                token,
+            )
+            for key in open_ones
+        ]
+        for key, job, runs in zip(open_ones, jobs, sandbox.run(jobs), strict=True):
+            if job.inputs:
+                verdicts[key] = _verdict(unique[key], runs, slice(first, last), token)
+    return [_NO_CODE if program is None else verdicts[problem.id, program] for problem, program in items]
+
+
+_PASSED = Verdict(True, "passed")
+_NO_CODE = Verdict(False, "no_code")
+
+
+def _job(problem: Problem, program: str, part: slice, limits: Limits, token: str) -> Job:
+    if problem.test_code is not None:
+        # Not run a second time: the tests of an in-process problem are all in the first part.
+        inputs = ("",) if part.start == 0 else ()
+        return Job(_with_tests(program, problem.test_code, token), inputs, None, limits)
+    inputs = tuple(test.input for test in problem.tests[part])
+    return Job(program, inputs, problem.entry_point if problem.kind == "call" else None, limits)
+
+
+def _with_tests(program: str, test_code: str, token: str) -> str:
+    """Return source that runs `program`, as an import would, then its tests, and prints `token` at the end.
+
+    Without the token, a program that leaves the process early would count as passing.
+    """
+    return (
+        "__name__ = 'candidate'\n"
+        f"exec(compile({program!r}, 'candidate.py', 'exec'), globals())\n"
+        f"{test_code}\n"
+        f"print('\\n{token}')\n"
+    )
+
+
+def _verdict(problem: Problem, runs: Sequence[Run], part: slice, token: str) -> Verdict:
+    if problem.test_code is not None:
+        (run,) = runs
+        if not run.ok:
+            wrong = run.status == "runtime_error" and "AssertionError" in run.stderr_tail
+            return Verdict(False, "wrong_output" if wrong else run.status)
+        lines = run.stdout.rstrip().rsplit(b"\n", 1)
+        return _PASSED if lines[-1] == token.encode() else Verdict(False, "left_early")
+    for run, test in zip(runs, problem.tests[part], strict=True):
+        if not is_correct(run, test.expected, problem):
+            return Verdict(False, "wrong_output" if run.ok else run.status)
+    return _PASSED

@@ -1,0 +1,231 @@
+"""Source of tests that run in the program's own process.
+
+Two benchmarks need it: evalplus publishes hundreds of inputs a problem without outputs, and asks whether a
+program agrees with the reference on each; BigCodeBench publishes `unittest` classes.  A process for each of
+those inputs would cost minutes a problem, so one process runs them all.  Such a test can be cheated by a
+program that looks for the reference in memory; for programs that models write by themselves it is fair.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tipprobe.problems.asserts import NotCalls
+from tipprobe.sandbox.worker.literals import decode_arguments
+
+_AGREEMENT = '''
+def _tipprobe_same(given, wanted, tolerance):
+    """Equal, or as close as the benchmark allows; the types of floats and of sequences must agree then."""
+    if given == wanted:
+        return True
+    if isinstance(wanted, float) and not tolerance:
+        tolerance = 1e-6
+    if isinstance(wanted, (list, tuple)):
+        if not tolerance and wanted and all(isinstance(item, float) for item in wanted):
+            tolerance = 1e-6
+        return (
+            tolerance > 0
+            and type(given) is type(wanted)
+            and len(given) == len(wanted)
+            and all(_tipprobe_same(a, b, tolerance) for a, b in zip(given, wanted))
+        )
+    if not tolerance or type(given) is not type(wanted) or not isinstance(wanted, (int, float)):
+        return False
+    both_nan = given != given and wanted != wanted
+    return both_nan or abs(given - wanted) <= tolerance + 1e-7 * abs(wanted)
+
+
+def _tipprobe_agree(candidate, reference, inputs, tolerance, view):
+    from copy import deepcopy
+
+    for arguments in inputs:
+        wanted = reference(*deepcopy(arguments))
+        given = candidate(*deepcopy(arguments))
+        if not _tipprobe_same(view(given), view(wanted), tolerance):
+            raise AssertionError("disagrees with the reference on " + repr(arguments)[:200])
+'''
+
+_VIEWS = {
+    "value": "lambda value: value",
+    "set": "lambda value: set(value)",
+    "truth": "lambda value: bool(value)",
+}
+
+_UNITTEST = """
+import unittest as _tipprobe_unittest
+
+_tipprobe_result = _tipprobe_unittest.TextTestRunner(verbosity=0).run(
+    _tipprobe_unittest.defaultTestLoader.loadTestsFromTestCase(TestCases)
+)
+if not _tipprobe_result.wasSuccessful() or not _tipprobe_result.testsRun:
+    raise SystemExit(1)
+"""
+
+_ROOT = """
+for _tipprobe_arguments in {inputs}:
+    _tipprobe_root = {entry_point}(*[list(_) for _ in _tipprobe_arguments])
+    assert abs(sum(c * _tipprobe_root**i for i, c in enumerate(_tipprobe_arguments[0]))) <= {tolerance}
+"""
+
+
+def unittest_source(test: str) -> str:
+    """Return `test`, which defines the class ``TestCases``, followed by code that runs it and exits with 1
+    if a test fails or none ran."""
+    return test.rstrip() + "\n" + _UNITTEST
+
+
+def agreement_source(
+    entry_point: str, reference: str, inputs: list[list[Any]], tolerance: float, view: str = "value"
+) -> str:
+    """Return source that compares `entry_point` with `reference` on every argument list of `inputs`.
+
+    Args:
+        entry_point: a function of the program, and of `reference`.
+        reference: source of a correct program.
+        inputs: argument lists of plain values.
+        tolerance: absolute tolerance for floats; 0 allows floats the benchmark's usual 1e-6.
+        view: what of a result counts: its ``value``, the ``set`` of its items, or its ``truth``.
+    """
+    return (
+        "inf, nan = float('inf'), float('nan')\n"
+        f"_tipprobe_namespace = {{}}\nexec({reference!r}, _tipprobe_namespace)\n"
+        f"{_AGREEMENT}\n\n"
+        f"_tipprobe_agree({entry_point}, _tipprobe_namespace[{entry_point!r}], {inputs!r}, "
+        f"{tolerance!r}, {_VIEWS[view]})\n"
+    )
+
+
+def root_source(entry_point: str, inputs: list[list[Any]], tolerance: float) -> str:
+    """Return source for a function that finds a polynomial's root: any root will do, so none is compared."""
+    return _ROOT.format(entry_point=entry_point, inputs=repr(inputs), tolerance=tolerance)
+
+
+def view_of(asserts: str) -> str:
+    """Return what of a result the asserts look at: ``value``, ``set`` or ``truth``."""
+    for node in ast.walk(ast.parse(asserts)):
+        if isinstance(node, ast.Assert):
+            test = node.test
+            if isinstance(test, ast.UnaryOp) or (
+                isinstance(test, ast.Call) and isinstance(test.func, ast.Name)
+            ):
+                return "truth"
+            if isinstance(test, ast.Compare) and isinstance(test.left, ast.Call):
+                return "set" if ast.unparse(test.left.func) == "set" else "value"
+    return "value"
+
+
+# --- types that JSON lost ----------------------------------------------------------------------------------
+
+
+def restore_types(
+    inputs: list[list[Any]], base_inputs: list[list[Any]], asserts: str, entry_point: str
+) -> list[list[Any]]:
+    """Return `inputs` with tuples, sets, complex numbers and integer keys where the asserts show them.
+
+    evalplus stores MBPP+ inputs as JSON, which knows lists only.  The asserts of the same problem hold the
+    base inputs as Python literals, in the same order; what differs between the two is applied to all inputs.
+
+    Raises:
+        NotCalls: the asserts do not show the base inputs' types, or show two types in one place.
+    """
+    literals = _arguments_in(asserts, entry_point)
+    shapes: list[Any] = []
+    for literal, plain in zip(literals, base_inputs, strict=False):
+        if literal is None:
+            continue
+        if len(literal) != len(plain):
+            raise NotCalls("asserts and inputs do not match")
+        found = [_shape(a, b) for a, b in zip(literal, plain, strict=True)]
+        shapes = found if not shapes else [_merge(a, b) for a, b in zip(shapes, found, strict=True)]
+    if not shapes:
+        raise NotCalls("no assert shows an input")
+    try:
+        return [
+            [_apply(value, shape) for value, shape in zip(row, shapes, strict=True)]
+            if len(row) == len(shapes)
+            else [_apply(value, shape) for value, shape in zip(row, shapes, strict=False)]
+            + row[len(shapes) :]
+            for row in inputs
+        ]
+    except (TypeError, ValueError) as error:
+        raise NotCalls("an input does not have the types that the asserts show") from error
+
+
+def _arguments_in(asserts: str, entry_point: str) -> list[list[Any] | None]:
+    """Return the arguments of each assert's call, None where they are no literals."""
+    rows: list[list[Any] | None] = []
+    for statement in ast.parse(asserts).body:
+        calls = [
+            node
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == entry_point
+        ]
+        if calls:
+            try:
+                rows.append(decode_arguments(", ".join(ast.unparse(arg) for arg in calls[0].args))[0])
+            except ValueError:
+                rows.append(None)
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How values in one place are to be converted; the default leaves them as they are."""
+
+    container: type | None = None
+    items: _Shape | None = None  # of the container's items, or of a dict's values
+    integer_keys: bool = False
+    number: bool = False  # which JSON may hold as text, if it is complex
+
+
+def _shape(literal: Any, plain: Any) -> _Shape | None:
+    if isinstance(literal, list | tuple | set | frozenset):
+        items = None
+        ordered = isinstance(literal, list | tuple) and isinstance(plain, list)
+        if ordered and len(plain) == len(literal):
+            for a, b in zip(literal, plain, strict=True):
+                items = _merge(items, _shape(a, b))
+        return _Shape(type(literal), items)
+    if isinstance(literal, dict):
+        values = None
+        for value in literal.values():
+            values = _merge(values, _shape(value, None))
+        return _Shape(dict, values, integer_keys=any(type(key) is int for key in literal))
+    return _Shape(number=True) if type(literal) in (int, float, complex) else None
+
+
+def _merge(a: _Shape | None, b: _Shape | None) -> _Shape | None:
+    if a is None or b is None:
+        return b if a is None else a
+    if a.number != b.number:  # numbers beside containers, as in nested lists: the container tells more
+        return b if a.number else a
+    if a.container is not b.container:
+        raise NotCalls("asserts show two types in one place")
+    return replace(a, items=_merge(a.items, b.items), integer_keys=a.integer_keys or b.integer_keys)
+
+
+def _apply(value: Any, shape: _Shape | None, nested: type | None = None) -> Any:
+    """Convert `value`; `nested` is the container that the levels above repeat, taken to go on below them."""
+    container = shape.container if shape else None
+    if container is dict and isinstance(value, dict):
+        return {
+            int(key) if shape.integer_keys and key.isdecimal() else key: _apply(item, shape.items)
+            for key, item in value.items()
+        }
+    if container is not dict and isinstance(value, list):
+        if container is None:
+            return nested(_apply(item, shape, nested) for item in value) if nested else value
+        repeats = nested is container or (shape.items is not None and shape.items.container is container)
+        return container(_apply(item, shape.items, container if repeats else None) for item in value)
+    return _number(value) if shape and shape.number and isinstance(value, str) else value
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float, complex):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
