@@ -41,6 +41,12 @@ def test_the_closure_follows_imports_and_leaves_the_machinery_out():
     assert not any(name.startswith("tipprobe.series") for name in modules)
 
 
+def test_modules_that_only_draw_can_be_left_out():
+    sources = ["from tipprobe.probes.show import probe_summary"]
+    assert "tipprobe.probes.show" in keys.module_closure(sources)
+    assert "tipprobe.probes.show" not in keys.module_closure(sources, presentation=False)
+
+
 def test_data_files_of_a_package_count():
     hashes = keys.library_hashes(keys.module_closure(["import tipprobe.prompts"]))
     assert "prompts/code_stdin.txt" in hashes

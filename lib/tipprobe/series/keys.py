@@ -27,10 +27,8 @@ SCHEMA = 1
 
 #: The machinery that runs notebooks; it cannot change what they compute.
 MACHINERY = ("tipprobe.series", "tipprobe.cli")
-#: Modules that lay out results which are computed elsewhere.
-PRESENTATION = tuple(
-    f"tipprobe.evaluation.{name}" for name in ("figures", "tables", "style", "plotting", "reported")
-)
+#: Modules that lay out results which are computed elsewhere, by the last part of their names.
+PRESENTATION = frozenset({"figures", "tables", "show", "style", "plotting", "reported"})
 
 #: Files up to this size are identified by their content, larger ones by size and time of change.
 CONTENT_HASH_LIMIT = 64 * 2**20
@@ -104,16 +102,18 @@ def imported_modules(source: str, module: str = "", is_package: bool = False) ->
     return {name for name in names if module_file(name)}
 
 
-def module_closure(sources: Iterable[str], leave_out: tuple[str, ...] = MACHINERY) -> dict[str, Path]:
+def module_closure(sources: Iterable[str], presentation: bool = True) -> dict[str, Path]:
     """Return ``{module: file}`` of everything that `sources` reach inside the package, parents included.
 
-    Modules below a name in `leave_out` are neither returned nor followed.
+    The machinery is neither returned nor followed; without `presentation` that goes for its modules too.
     """
     found: dict[str, Path] = {}
     queue = sorted(set().union(*(imported_modules(source) for source in sources)))
     while queue:
         name = queue.pop()
-        if name in found or any(name == out or name.startswith(f"{out}.") for out in leave_out):
+        if name in found or any(name == out or name.startswith(f"{out}.") for out in MACHINERY):
+            continue
+        if not presentation and name.rpartition(".")[2] in PRESENTATION:
             continue
         path = module_file(name)
         if path is None:
@@ -174,7 +174,7 @@ def key_parts(spec: StageSpec, params: Mapping[str, Any], upstream: Mapping[str,
         if isinstance(value, str) and _is_path(value)
     }
     modules = module_closure(body)
-    results = module_closure(body, MACHINERY + PRESENTATION)
+    results = module_closure(body, presentation=False)
     return {
         "schema": SCHEMA,
         "notebook": json_hash(body),
