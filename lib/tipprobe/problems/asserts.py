@@ -11,11 +11,22 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import warnings
 from collections.abc import Iterable
 from doctest import DocTestParser
 
 from tipprobe.problems.schema import Test
 from tipprobe.sandbox.worker.literals import decode_arguments, decode_value, encode_value
+
+
+def parse(source: str) -> ast.Module:
+    """Parse source that others wrote; whatever is not Python is a SyntaxError, and no warning is shown."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escape sequences, "is" with a literal
+        try:
+            return ast.parse(source)
+        except (ValueError, RecursionError, MemoryError) as error:
+            raise SyntaxError(str(error)) from error
 
 
 class NotCalls(ValueError):
@@ -36,8 +47,8 @@ def calls_of(sources: Iterable[str], entry_point: str, alias: str | None = None)
     tests = []
     for source in sources:
         try:
-            statements = ast.parse(source).body
-        except (SyntaxError, ValueError, RecursionError) as error:
+            statements = parse(source).body
+        except SyntaxError as error:
             raise NotCalls("an assert is not valid Python") from error
         for statement in statements:
             tests.append(_test_of(statement, {entry_point, alias}))
@@ -89,8 +100,8 @@ def asserts_in_check(source: str) -> str:
         NotCalls: there is no such function.
     """
     try:
-        module = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError) as error:
+        module = parse(source)
+    except SyntaxError as error:
         raise NotCalls("an assert is not valid Python") from error
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check":
@@ -117,8 +128,8 @@ def called_function(sources: Iterable[str], reference: str | None) -> str | None
     called: list[str] = []
     for source in sources:
         try:
-            nodes = ast.walk(ast.parse(source))
-        except (SyntaxError, ValueError, RecursionError):
+            nodes = ast.walk(parse(source))
+        except SyntaxError:
             continue
         called += [n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
     defined = None if reference is None else set(re.findall(r"^(?:def|class)\s+(\w+)", reference, re.M))
@@ -133,8 +144,8 @@ def signature_of(source: str | None, name: str | None) -> str:
     if not source or not name:
         return ""
     try:
-        nodes = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError):
+        nodes = parse(source).body
+    except SyntaxError:
         match = re.search(rf"^def\s+{re.escape(name)}\s*\([^)]*\)[^:\n]*:", source, re.M)
         return " ".join(match.group().split()) if match else ""
     for node in nodes:
@@ -147,8 +158,8 @@ def signature_of(source: str | None, name: str | None) -> str:
 def imports_of(source: str | None) -> str:
     """Return the top-level import statements of `source`, one a line."""
     try:
-        nodes = ast.parse(source or "").body
-    except (SyntaxError, ValueError, RecursionError):
+        nodes = parse(source or "").body
+    except SyntaxError:
         return ""
     return "\n".join(ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
 
@@ -161,6 +172,8 @@ def doctest_calls(docstring: str, entry_point: str) -> tuple[Test, ...]:
         return ()
     tests = []
     for example in examples:
+        if not example.want:
+            continue
         try:
             tests += calls_of([f"assert {example.source.strip()} == ({example.want.strip()})"], entry_point)
         except NotCalls:

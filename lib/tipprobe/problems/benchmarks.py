@@ -28,6 +28,7 @@ from tipprobe.problems.asserts import (
     calls_of,
     doctest_calls,
     imports_of,
+    parse,
     signature_of,
 )
 from tipprobe.problems.schema import Problem, Test
@@ -189,10 +190,10 @@ def _mbppplus(record: Record) -> Problem:
     reference = _text(record["canonical_solution"]).strip()
     shown = _text(record["prompt"]).strip().strip('"').strip()
     public = [line for line in shown.split("\n") if line.startswith("assert ")]
-    base = list(record["base_input"])
-    plus = list(record["plus_input"] or [])  # one record of the published file has {} for none
+    # One record of the published file has {} for no plus inputs.
+    inputs = [*record["base_input"], *(record["plus_input"] or ())]
     try:
-        inputs = inprocess.restore_types(base + plus, base, asserts, entry_point)
+        inputs = inprocess.restore_types(inputs, asserts, entry_point)
     except NotCalls as reason:
         raise Unusable(str(reason)) from reason
     views = {inprocess.view_of("\n".join(public) or "pass"), inprocess.view_of(asserts)}
@@ -220,7 +221,7 @@ def _stub_parts(prompt: str, entry_point: str) -> tuple[str, str]:
     """Return the signature line and the docstring of a function stub."""
     source = prompt.rstrip() + "\n    pass\n"
     try:
-        functions = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)}
+        functions = {n.name: n for n in parse(source).body if isinstance(n, ast.FunctionDef)}
     except SyntaxError as error:
         raise Unusable("the prompt is not a function stub") from error
     if entry_point not in functions:

@@ -9,10 +9,12 @@ program that looks for the reference in memory; for programs that models write b
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
-from tipprobe.problems.asserts import NotCalls
+from tipprobe.problems.asserts import NotCalls, parse
 from tipprobe.sandbox.worker.literals import decode_arguments
 
 _AGREEMENT = '''
@@ -104,7 +106,7 @@ def root_source(entry_point: str, inputs: list[list[Any]], tolerance: float) -> 
 
 def view_of(asserts: str) -> str:
     """Return what of a result the asserts look at: ``value``, ``set`` or ``truth``."""
-    for node in ast.walk(ast.parse(asserts)):
+    for node in ast.walk(parse(asserts)):
         if isinstance(node, ast.Assert):
             test = node.test
             if isinstance(test, ast.UnaryOp) or (
@@ -119,44 +121,36 @@ def view_of(asserts: str) -> str:
 # --- types that JSON lost ----------------------------------------------------------------------------------
 
 
-def restore_types(
-    inputs: list[list[Any]], base_inputs: list[list[Any]], asserts: str, entry_point: str
-) -> list[list[Any]]:
+def restore_types(inputs: list[list[Any]], asserts: str, entry_point: str) -> list[list[Any]]:
     """Return `inputs` with tuples, sets, complex numbers and integer keys where the asserts show them.
 
-    evalplus stores MBPP+ inputs as JSON, which knows lists only.  The asserts of the same problem hold the
-    base inputs as Python literals, in the same order; what differs between the two is applied to all inputs.
+    evalplus stores MBPP+ inputs as JSON, which knows lists only, and converts them back by a table of task
+    numbers.  The asserts of the same problem hold some inputs as Python literals; the types seen there are
+    given to all inputs.
 
     Raises:
         NotCalls: the asserts do not show the base inputs' types, or show two types in one place.
     """
-    literals = _arguments_in(asserts, entry_point)
-    shapes: list[Any] = []
-    for literal, plain in zip(literals, base_inputs, strict=False):
-        if literal is None:
-            continue
-        if len(literal) != len(plain):
-            raise NotCalls("asserts and inputs do not match")
-        found = [_shape(a, b) for a, b in zip(literal, plain, strict=True)]
-        shapes = found if not shapes else [_merge(a, b) for a, b in zip(shapes, found, strict=True)]
+    shapes: list[_Shape | None] = []
+    for literals in _arguments_in(asserts, entry_point):
+        found = [_shape(literal) for literal in literals]
+        if shapes and len(found) != len(shapes):
+            raise NotCalls("asserts show different numbers of arguments")
+        shapes = [_merge(a, b) for a, b in zip(shapes, found, strict=True)] if shapes else found
     if not shapes:
         raise NotCalls("no assert shows an input")
     try:
         return [
-            [_apply(value, shape) for value, shape in zip(row, shapes, strict=True)]
-            if len(row) == len(shapes)
-            else [_apply(value, shape) for value, shape in zip(row, shapes, strict=False)]
-            + row[len(shapes) :]
-            for row in inputs
+            [_apply(value, shape) for value, shape in zip_longest(row, shapes[: len(row)])] for row in inputs
         ]
     except (TypeError, ValueError) as error:
         raise NotCalls("an input does not have the types that the asserts show") from error
 
 
-def _arguments_in(asserts: str, entry_point: str) -> list[list[Any] | None]:
-    """Return the arguments of each assert's call, None where they are no literals."""
-    rows: list[list[Any] | None] = []
-    for statement in ast.parse(asserts).body:
+def _arguments_in(asserts: str, entry_point: str) -> list[list[Any]]:
+    """Return the arguments of each assert's call, as far as they are literals."""
+    rows: list[list[Any]] = []
+    for statement in parse(asserts).body:
         calls = [
             node
             for node in ast.walk(statement)
@@ -166,7 +160,7 @@ def _arguments_in(asserts: str, entry_point: str) -> list[list[Any] | None]:
             try:
                 rows.append(decode_arguments(", ".join(ast.unparse(arg) for arg in calls[0].args))[0])
             except ValueError:
-                rows.append(None)
+                continue
     return rows
 
 
@@ -180,20 +174,20 @@ class _Shape:
     number: bool = False  # which JSON may hold as text, if it is complex
 
 
-def _shape(literal: Any, plain: Any) -> _Shape | None:
+def _shape(literal: Any) -> _Shape | None:
     if isinstance(literal, list | tuple | set | frozenset):
-        items = None
-        ordered = isinstance(literal, list | tuple) and isinstance(plain, list)
-        if ordered and len(plain) == len(literal):
-            for a, b in zip(literal, plain, strict=True):
-                items = _merge(items, _shape(a, b))
-        return _Shape(type(literal), items)
+        return _Shape(type(literal), _shape_of_all(literal))
     if isinstance(literal, dict):
-        values = None
-        for value in literal.values():
-            values = _merge(values, _shape(value, None))
-        return _Shape(dict, values, integer_keys=any(type(key) is int for key in literal))
+        integer_keys = any(type(key) is int for key in literal)
+        return _Shape(dict, _shape_of_all(literal.values()), integer_keys)
     return _Shape(number=True) if type(literal) in (int, float, complex) else None
+
+
+def _shape_of_all(literals: Iterable[Any]) -> _Shape | None:
+    shape = None
+    for literal in literals:
+        shape = _merge(shape, _shape(literal))
+    return shape
 
 
 def _merge(a: _Shape | None, b: _Shape | None) -> _Shape | None:
