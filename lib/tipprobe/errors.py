@@ -6,7 +6,7 @@ class TipprobeError(Exception):
 
 
 class _OneLine:
-    """Shown by IPython as its message alone: where in the library it was raised helps nobody who can mend it."""
+    """Shown by IPython as its message alone: where in the library it was raised helps nobody."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"{type(self).__name__}: {self}"]
