@@ -1,6 +1,8 @@
 """Programs run in workers and come back with the right status, whatever they do."""
 
+import asyncio
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -10,12 +12,6 @@ import pytest
 
 from tipprobe.errors import SandboxError
 from tipprobe.sandbox import Job, Limits, Sandbox
-
-
-@pytest.fixture(scope="module")
-def sandbox():
-    with Sandbox(workers=1) as pool:
-        yield pool
 
 
 def run_one(sandbox, source, text="", **limits):
@@ -105,7 +101,7 @@ def test_nothing_survives_from_one_input_to_the_next(sandbox):
 
 def test_the_environment_is_scrubbed(sandbox, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "hunter2")
-    with Sandbox(workers=1) as pool:
+    with Sandbox(workers=1, min_isolation="process") as pool:
         run = run_one(pool, "import os\nprint('hunter2' in repr(os.environ), os.environ['TZ'])")
     assert run.stdout == b"False UTC\n"
 
@@ -156,7 +152,7 @@ def test_a_background_process_does_not_hold_up_or_outlive_the_run(sandbox):
 
 
 def test_equal_executions_are_done_once(sandbox):
-    source = "import os, time\nprint(os.urandom(8).hex())"
+    source = "import os\nprint(os.urandom(8).hex())"
     a, b = sandbox.run([Job(source, ("1", "2", "1")), Job(source, ("2",))])
     assert a[0].stdout == a[2].stdout != a[1].stdout
     assert b[0].stdout == a[1].stdout
@@ -165,12 +161,76 @@ def test_equal_executions_are_done_once(sandbox):
 def test_progress_counts_jobs_and_order_is_kept():
     seen = []
     jobs = [Job(f"print({n})", ("",)) for n in range(7)] + [Job("print(1)", ())]
-    with Sandbox(workers=2) as pool:
+    with Sandbox(workers=2, min_isolation="process") as pool:
         results = pool.run(jobs, progress=lambda done, total: seen.append((done, total)))
     assert [runs[0].stdout for runs in results[:7]] == [b"%d\n" % n for n in range(7)]
     assert results[7] == []
     assert seen[-1] == (8, 8)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_stop_when_skips_the_rest_of_a_job():
+    asked = []
+
+    def stop(job, place, run):
+        asked.append((job, place, run.stdout))
+        return not run.ok
+
+    failing = Job("n = int(input())\nassert n < 2\nprint(n)", ("1", "2", "3"))
+    fine = Job("print(input())", ("1", "2"))
+    with Sandbox(workers=1, min_isolation="process") as pool:
+        results = pool.run([failing, fine, failing], stop_when=stop)
+    assert [run.status for run in results[0]] == ["ok", "runtime_error", "skipped"]
+    assert results[2] == results[0]
+    assert [run.status for run in results[1]] == ["ok", "ok"]
+    assert asked == [(0, 0, b"1\n"), (0, 1, b""), (1, 0, b"1\n"), (1, 1, b"2\n")]
+
+
+def test_nondeterminism_is_found_when_asked_for(sandbox):
+    lucky = "import random\nprint(random.random())"
+    fixed = "import random\nrandom.seed(3)\nprint(random.random())"
+    jobs = [Job(source, ("1", "2")) for source in (lucky, fixed, "1 / 0")]
+    results = sandbox.run(jobs, check_nondeterminism=True)
+    assert [runs[1].status for runs in results] == ["nondeterministic", "ok", "runtime_error"]
+    assert [runs[1].status for runs in sandbox.run(jobs)] == ["ok", "ok", "runtime_error"]
+
+
+def test_what_the_wall_clock_stopped_idle_is_tried_again_alone(sandbox, monkeypatch):
+    executed = []
+    original = Sandbox._execute
+
+    def spy(self, tasks, workers, *args, **kwargs):
+        tasks = list(tasks)
+        executed.append((workers, [task.job.inputs for task in tasks]))
+        return original(self, tasks, workers, *args, **kwargs)
+
+    monkeypatch.setattr(Sandbox, "_execute", spy)
+    source = "import time\nif input() == 'sleep': time.sleep(60)"
+    limits = Limits(cpu_s=5.0, wall_s=0.2)
+    runs = sandbox.run([Job(source, ("sleep", "go", "sleep"), limits=limits)])[0]
+    assert [run.status for run in runs] == ["wall_limit", "ok", "wall_limit"]
+    assert executed[1:] == [(1, [("sleep",)])]  # confirmed once: the second is believed
+
+
+def test_async_code_can_wait_for_runs(sandbox):
+    runs = asyncio.run(sandbox.run_async([Job("print(5)", ("",))]))[0]
+    assert runs[0].stdout == b"5\n"
+
+
+def test_one_sandbox_refuses_two_callers_at_a_time(sandbox):
+    def again(done, total):
+        with pytest.raises(SandboxError, match="already running"):
+            sandbox.run([Job("print(1)", ("",))])
+        seen.append(done)
+
+    seen = []
+    sandbox.run([Job("print(1)", ("",))], progress=again)
+    assert seen == [1]
+
+
+def test_a_pickled_sandbox_keeps_its_settings():
+    copy = pickle.loads(pickle.dumps(Sandbox(3, min_isolation="seccomp")))
+    assert (copy.workers, copy.min_isolation, copy.max_isolation) == (3, "seccomp", "namespaces")
 
 
 def worker_pids(pool):
@@ -187,14 +247,14 @@ def test_a_killed_worker_loses_no_result():
             for pid in worker_pids(pool):
                 os.kill(pid, signal.SIGKILL)
 
-    with Sandbox(workers=2) as pool:
+    with Sandbox(workers=2, min_isolation="process") as pool:
         results = pool.run(jobs, progress=kill_once)
     assert len(killed) == 2
     assert [runs[0].stdout for runs in results] == [b"%d\n" % n for n in range(8)]
 
 
 def test_workers_end_with_the_pool():
-    with Sandbox(workers=1) as pool:
+    with Sandbox(workers=1, min_isolation="process") as pool:
         run_one(pool, "print(1)")
         pids = worker_pids(pool)
     deadline = time.monotonic() + 10

@@ -6,6 +6,9 @@ This process never forks and never unpickles: workers are started by exec and sp
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+import json
 import os
 import re
 import selectors
@@ -18,15 +21,17 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tipprobe.errors import SandboxError
+from tipprobe.sandbox.isolation import IsolationReport, Level, check_level, prove, require
 from tipprobe.sandbox.types import Job, Run
 from tipprobe.sandbox.worker import wire
 
@@ -38,24 +43,41 @@ _SCRATCH_PREFIX = "tipprobe-sandbox-"
 _USES_NUMPY = re.compile(r"\b(numpy|scipy|pandas|sklearn|matplotlib)\b")
 
 
+StopWhen = Callable[[int, int, Run], bool]
+
+
 class Sandbox:
     """Runs untrusted programs in worker processes.
 
-    Workers start at the first `run` (about 0.1 s each) and stay until `close`, the end of the ``with``
-    block or the end of this process, whichever comes first, ``kill -9`` included.  Use one sandbox from one
-    thread at a time; threads and async code may each use their own.  After a fork the copy starts workers
-    of its own.
+    Workers start at the first `run` (0.1 to 0.2 s) and stay until `close`, the end of the ``with`` block or
+    the end of this process, whichever comes first, ``kill -9`` included.  Use one sandbox from one thread at
+    a time; threads and async code may each use their own.  A fork or a pickled copy starts workers of its
+    own, so a sandbox can be handed to joblib, Dask or a Ray actor: one program with its inputs is the unit to
+    spread.
 
     Args:
         workers: worker processes; None or 0 takes the number of cores this process may use.
+        min_isolation: refuse to run below this level (see `IsolationReport.level`).  ``"process"``, which
+            leaves the user's files and processes in a program's reach, must be asked for.
+        max_isolation: highest level to try; lower it to see what another machine would give.
     """
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        workers: int | None = None,
+        *,
+        min_isolation: Level = "landlock",
+        max_isolation: Level = "namespaces",
+    ) -> None:
         if workers is not None and workers < 0:
             raise SandboxError(f"workers must be 0 (one per core) or more, got {workers}")
-        self.workers = workers or len(os.sched_getaffinity(0))
+        check_level("min_isolation", min_isolation)
+        check_level("max_isolation", max_isolation)
+        self.workers = workers or _cores()
+        self.min_isolation: Level = min_isolation
+        self.max_isolation: Level = max_isolation
         self._slots: list[_Slot] = []
-        self._owner = os.getpid()
+        self._report: IsolationReport | None = None
         self._busy = threading.Lock()
         _POOLS.add(self)
 
@@ -67,58 +89,134 @@ class Sandbox:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (self.workers, self.min_isolation, self.max_isolation)
+
     def close(self) -> None:
         """Stop the workers.  A later `run` starts fresh ones."""
         for slot in self._slots:
             slot.close()
         self._slots = []
 
+    @property
+    def isolation(self) -> IsolationReport:
+        """What was proven to be refused to programs here; starts a worker and tries it at the first use.
+
+        Raises:
+            IsolationError: the level is below `min_isolation`.
+        """
+        if self._report is None:
+            with self._exclusively():
+                self._prove()
+        return self._report
+
     def run(
-        self, jobs: Sequence[Job], *, progress: Callable[[int, int], None] | None = None
+        self,
+        jobs: Sequence[Job],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        stop_when: StopWhen | None = None,
+        check_nondeterminism: bool = False,
     ) -> list[list[Run]]:
         """Run every job on every one of its inputs.
 
-        Executions that are the same (source, entry point, input, seed, limits) are done once.
+        Executions that are the same (source, entry point, input, seed, limits) are done once.  A run that hit
+        the wall-clock limit with less than half of its CPU time used is tried once more, alone.
 
         Args:
             jobs: programs with their inputs.
             progress: called with (jobs done, jobs in all) as jobs end.
+            stop_when: called with (job number, input number, run) after each run; True skips the job's
+                other inputs, for example ``lambda job, place, run: not run.ok``.  Of equal jobs only the
+                first is asked about.
+            check_nondeterminism: run each program once more, on the first input it handled, under the next
+                seed; where the outcome differs, all its good runs become ``nondeterministic``.
 
         Returns:
             One list per job, one `Run` per input, in the order given.
 
         Raises:
+            IsolationError: this machine isolates less than `min_isolation`.
             SandboxError: a worker could not be started, or three workers died over the same job through no
-            fault
-                of the program.
+                fault of the program.
         """
+        with self._exclusively():
+            if self._report is None:
+                self._prove()
+            tasks = _merge(jobs, separate=stop_when is not None)
+            done = len(jobs) - sum(len(task.members) for task in tasks)
+
+            def count(task: _Task) -> None:
+                nonlocal done
+                done += len(task.members)
+                if progress is not None:
+                    progress(done, len(jobs))
+
+            self._execute(tasks, self.workers, count, stop_when)
+            self._retry_starved(tasks, stop_when)
+            if check_nondeterminism:
+                self._check_nondeterminism(tasks)
+        results: list[list[Run]] = [[] for _ in jobs]
+        for task in tasks:
+            for number, places in task.members:
+                results[number] = [task.runs[place] for place in places]
+        return results
+
+    async def run_async(self, jobs: Sequence[Job], **options: Any) -> list[list[Run]]:
+        """`run` in a thread, for async code; takes the same options."""
+        return await asyncio.to_thread(self.run, jobs, **options)
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[None]:
         if not self._busy.acquire(blocking=False):
             raise SandboxError("this Sandbox is already running jobs; use one Sandbox per thread")
         try:
-            return self._run(jobs, progress)
+            yield
         except BaseException:
             self.close()  # whatever the workers were doing is not wanted any more
             raise
         finally:
             self._busy.release()
 
-    def _run(self, jobs: Sequence[Job], progress: Callable[[int, int], None] | None) -> list[list[Run]]:
-        results: list[list[Run]] = [[] for _ in jobs]
-        tasks = _merge(jobs)
-        total, done = len(jobs), len(jobs) - sum(len(task.members) for task in tasks)
+    def _prove(self) -> None:
+        """Start one worker, try what must be refused, and refuse to go on if too little was."""
+
+        def run_test(job: Job) -> Run:
+            task = _merge([job], separate=False)[0]
+            self._execute([task], 1)
+            return task.runs[0]
+
+        self._add_slots(1)
+        missing = self._slots[0].worker_report("slim")
+        report = prove(run_test, missing)
+        require(report, self.min_isolation)
+        self._report = report
+
+    def _add_slots(self, count: int) -> None:
+        while len(self._slots) < count:
+            self._slots.append(_Slot(self.max_isolation))
+
+    def _execute(
+        self,
+        tasks: Sequence[_Task],
+        workers: int,
+        count: Callable[[_Task], None] = lambda task: None,
+        stop_when: StopWhen | None = None,
+    ) -> None:
+        """Fill in the runs of tasks, one task per worker at a time."""
         waiting = deque(tasks)
-        while len(self._slots) < min(self.workers, len(waiting)):
-            self._slots.append(_Slot())
+        workers = min(workers, len(waiting))
+        self._add_slots(workers)
         with selectors.DefaultSelector() as selector:
-            idle = deque(self._slots)
+            idle = deque(self._slots[:workers])
             running = 0
             while waiting or running:
                 while waiting and idle:
                     slot = idle.popleft()
-                    slot.start(waiting.popleft())
+                    slot.start(waiting.popleft(), stop_when)
                     selector.register(slot.socket, selectors.EVENT_READ, slot)
                     running += 1
-                for slot in self._wait(selector):
+                for slot in _readable(selector):
                     finished = slot.receive()
                     if finished is None:
                         continue
@@ -126,28 +224,70 @@ class Sandbox:
                     running -= 1
                     idle.append(slot)
                     task = slot.release()
-                    if not finished:
+                    if finished:
+                        count(task)
+                    else:
                         slot.discard()
                         waiting.appendleft(task)
-                        continue
-                    for member, places in task.members:
-                        results[member] = [task.runs[place] for place in places]
-                    done += len(task.members)
-                    if progress is not None:
-                        progress(done, total)
-        return results
 
-    def _wait(self, selector: selectors.BaseSelector) -> list[_Slot]:
-        """Return the slots that have something to read, or that were silent for too long."""
+    def _retry_starved(self, tasks: Sequence[_Task], stop_when: StopWhen | None) -> None:
+        """Run again, alone, what the wall clock stopped although it had hardly used any CPU.
+
+        An overloaded machine looks like this, and so does a program that sleeps: after three in a row that
+        stay as they were, the others are believed.
+        """
+        confirmed = 0
+        for task in tasks:
+            for place, run in enumerate(task.runs):
+                if run.status != "wall_limit" or run.cpu_s >= task.job.limits.cpu_s / 2 or confirmed == 3:
+                    continue
+                # What a stopped job skipped depends on this run: then all of it is done again.
+                again = task.fresh(range(len(task.runs)) if stop_when else [place])
+                self._execute([again], 1, stop_when=stop_when)
+                if stop_when:
+                    task.runs = again.runs
+                else:
+                    task.runs[place] = again.runs[0]
+                confirmed = confirmed + 1 if any(run.status == "wall_limit" for run in again.runs) else 0
+                if confirmed or stop_when:
+                    break
+
+    def _check_nondeterminism(self, tasks: Sequence[_Task]) -> None:
+        pairs = []
+        for task in tasks:
+            place = next((n for n, run in enumerate(task.runs) if run.ok), None)
+            if place is not None:
+                again = task.fresh([place])
+                again.job = replace(again.job, seed=task.job.seed + 1)
+                pairs.append((task, task.runs[place], again))
+        self._execute([again for _, _, again in pairs], self.workers)
+        for task, first, again in pairs:
+            second = again.runs[0]
+            if (first.status, first.stdout, first.value) != (second.status, second.stdout, second.value):
+                task.runs = [replace(run, status="nondeterministic") if run.ok else run for run in task.runs]
+
+
+def _rebuild(workers: int, min_isolation: Level, max_isolation: Level) -> Sandbox:
+    return Sandbox(workers, min_isolation=min_isolation, max_isolation=max_isolation)
+
+
+def _cores() -> int:
+    """Number of cores this process may use."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _readable(selector: selectors.BaseSelector) -> list[_Slot]:
+    """Wait for workers that have something to say; kill those that were silent for too long."""
+    first = min(key.data.deadline for key in selector.get_map().values())
+    ready = [key.data for key, _ in selector.select(max(0.0, first - time.monotonic()))]
+    if not ready:
         now = time.monotonic()
-        first = min(key.data.deadline for key in selector.get_map().values())
-        ready = [key.data for key, _ in selector.select(max(0.0, first - now))]
-        if not ready:
-            now = time.monotonic()
-            for key in selector.get_map().values():
-                if key.data.deadline <= now:
-                    key.data.kill()  # its socket becomes readable: end of file
-        return ready
+        for key in selector.get_map().values():
+            if key.data.deadline <= now:
+                key.data.kill()  # its socket becomes readable: end of file
+    return ready
 
 
 @dataclass
@@ -160,29 +300,39 @@ class _Task:
     attempts: int = 0
     compiled: bool = False
 
+    def fresh(self, places: Sequence[int]) -> _Task:
+        """Return a task without members that does some of the inputs again."""
+        return _Task(replace(self.job, inputs=tuple(self.job.inputs[place] for place in places)))
 
-def _merge(jobs: Sequence[Job]) -> list[_Task]:
-    """Gather jobs that run the same program under the same conditions; jobs without inputs are left out."""
+
+def _merge(jobs: Sequence[Job], separate: bool) -> list[_Task]:
+    """Gather jobs that run the same program under the same conditions; jobs without inputs are left out.
+
+    Args:
+        jobs: all jobs.
+        separate: only gather jobs whose inputs are the same too (their runs may be cut short together).
+    """
     groups: dict[tuple[object, ...], dict[str, int]] = {}
     tasks: dict[tuple[object, ...], _Task] = {}
     for number, job in enumerate(jobs):
         if not job.inputs:
             continue
-        key = (job.source, job.entry_point, job.seed, job.limits)
+        key = (job.source, job.entry_point, job.seed, job.limits, job.inputs if separate else None)
         places = groups.setdefault(key, {})
         task = tasks.setdefault(key, _Task(job))
         task.members.append((number, [places.setdefault(text, len(places)) for text in job.inputs]))
     for key, task in tasks.items():
-        job = task.job
-        task.job = Job(job.source, tuple(groups[key]), job.entry_point, job.limits, job.seed)
+        task.job = replace(task.job, inputs=tuple(groups[key]))
     return list(tasks.values())
 
 
 class _Slot:
     """One place for a worker: at most one process per flavour, at most one task at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, highest: Level) -> None:
+        self._highest = highest
         self._processes: dict[str, _Process] = {}
+        self._stop_when: StopWhen | None = None
         self._current: _Process | None = None
         self._task: _Task | None = None
         self._buffer = bytearray()
@@ -193,19 +343,26 @@ class _Slot:
         """The socket of the worker that holds the current task."""
         return self._current.socket
 
-    def start(self, task: _Task) -> None:
+    def worker_report(self, flavour: str) -> dict[str, str]:
+        """What a worker of this slot could not set up: layer -> reason."""
+        return self._process(flavour).missing
+
+    def _process(self, flavour: str) -> _Process:
+        if flavour not in self._processes:
+            self._processes[flavour] = _Process(flavour, self._highest)
+        return self._processes[flavour]
+
+    def start(self, task: _Task, stop_when: StopWhen | None) -> None:
         """Hand a task to a worker, starting one if need be."""
+        self._stop_when = stop_when
         task.attempts += 1
         task.compiled = False
         task.runs = [None] * len(task.job.inputs)
         flavour = "numpy" if _USES_NUMPY.search(task.job.source) and _has_numpy() else "slim"
         self._task = task
-        frame = wire.pack_job(_to_wire(task.job))
+        frame = wire.pack_job(_to_wire(task.job, stop_when is not None))
         for _ in range(MAX_ATTEMPTS):
-            process = self._processes.get(flavour)
-            if process is None:
-                process = self._processes[flavour] = _Process(flavour)
-            self._current = process
+            process = self._current = self._process(flavour)
             try:
                 process.socket.sendall(frame)
             except OSError:  # it died while idle
@@ -255,15 +412,25 @@ class _Slot:
                     frame = wire.unpack_run(view[start:at])
                     if not (frame.index < len(task.runs) and frame.status < len(wire.STATUSES)):
                         raise ValueError("a run out of range")
-                    task.runs[frame.index] = _from_wire(frame)
+                    run = task.runs[frame.index] = _from_wire(frame)
+                    if self._stop_when is not None:
+                        self._answer(frame.index, run)
                 elif kind == wire.DONE:
-                    if None in task.runs:
+                    if None in task.runs and self._stop_when is None:
                         raise ValueError("done, but runs are missing")
+                    task.runs = [run or Run("skipped") for run in task.runs]
                     done = True
                 else:
                     raise ValueError(f"a frame of kind {kind}")
         del buffer[:at]
         return done
+
+    def _answer(self, place: int, run: Run) -> None:
+        """Tell the waiting worker whether to go on with the next input."""
+        number, places = self._task.members[0] if self._task.members else (-1, [place])
+        stop = self._stop_when(number, places.index(place), run)
+        with suppress(OSError):  # a worker that just died is noticed at the next read
+            self._current.socket.sendall(wire.STOP if stop else wire.GO_ON)
 
     def _worker_died(self) -> bool:
         """Decide what a dead worker means: False = try again, True = settled by blaming the program."""
@@ -322,18 +489,27 @@ class _Slot:
 class _Process:
     """A worker process, its socket, its scratch folder and the file that takes its stderr."""
 
-    def __init__(self, flavour: str) -> None:
+    def __init__(self, flavour: str, highest: Level) -> None:
         if not sys.executable:
             raise SandboxError(
                 "sys.executable is empty: the sandbox needs the path of a Python interpreter to start"
             )
         _remove_stale_scratch()
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX))
         self.socket, theirs = socket.socketpair()
         try:
             self._popen = subprocess.Popen(
-                [sys.executable, "-s", "-P", _WORKER, str(theirs.fileno()), flavour, str(self._scratch)],
+                [
+                    sys.executable,
+                    "-s",
+                    "-P",
+                    _WORKER,
+                    str(theirs.fileno()),
+                    flavour,
+                    str(self._scratch),
+                    highest,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
@@ -356,7 +532,7 @@ class _Process:
             kind, length = wire.FRAME.unpack(wire.read_exactly(self.socket, wire.FRAME.size))
             if kind != wire.HELLO or length > 1 << 16:
                 raise ValueError(f"it sent frame {kind} of {length} bytes first")
-            self.hello = bytes(wire.read_exactly(self.socket, length))
+            self.missing: dict[str, str] = json.loads(wire.read_exactly(self.socket, length))
         except (OSError, EOFError, ValueError) as error:
             self.kill()
             words = self.last_words()
@@ -435,8 +611,6 @@ def _environment(scratch: Path) -> dict[str, str]:
 
 def _remove_stale_scratch() -> None:
     """Remove scratch folders whose worker was killed together with its pool."""
-    import fcntl
-
     for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}*"):
         try:
             with (folder / ".lock").open("rb") as lock:
@@ -446,7 +620,7 @@ def _remove_stale_scratch() -> None:
             continue
 
 
-def _to_wire(job: Job) -> wire.JobFrame:
+def _to_wire(job: Job, wait_for_verdict: bool) -> wire.JobFrame:
     limits = job.limits
     return wire.JobFrame(
         limits.cpu_s,
@@ -455,7 +629,7 @@ def _to_wire(job: Job) -> wire.JobFrame:
         limits.output_bytes,
         job.seed,
         job.entry_point is not None,
-        False,
+        wait_for_verdict,
         job.source.encode("utf-8", "surrogatepass"),
         (job.entry_point or "").encode(),
         [text.encode("utf-8", "surrogatepass") for text in job.inputs],

@@ -15,6 +15,7 @@ Status = Literal[
     "wall_limit",
     "memory_limit",
     "output_limit",
+    "nondeterministic",  # gave another outcome under another seed (only where the caller asked to look)
     "skipped",  # not run: no program, or an earlier input already settled the job
 ]
 

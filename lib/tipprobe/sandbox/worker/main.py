@@ -7,29 +7,31 @@ itself, compiles once, and for each input forks a child whose stdin, stdout and 
 Children are judged by their CPU clock; whatever a program started is killed, by process id, before its next
 input.  Expected outputs never come here.  When the pool's end of the socket closes, everything here exits.
 
-Run as a script by `tipprobe.sandbox.pool`: ``python -s -P main.py SOCKET_FD FLAVOUR SCRATCH``.
+Run as a script by `tipprobe.sandbox.pool`: ``python -s -P main.py SOCKET_FD FLAVOUR SCRATCH HIGHEST_LEVEL``.
 """
 
-# Imports follow the path set above them; pathlib and contextlib are slow to import and open to rebinding.
-# ruff: noqa: E402, PTH100, PTH101, PTH102, PTH104, PTH106, PTH108, PTH116, PTH118, PTH120, PTH123, PTH208, SIM105
 from __future__ import annotations
 
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import confine
 import literals
 import wire
 
 del sys.path[0]
-del sys.modules["literals"], sys.modules["wire"]  # a candidate's own `import wire` must not find ours
+del (
+    sys.modules["confine"],
+    sys.modules["literals"],
+    sys.modules["wire"],
+)  # a candidate's own `import wire` must not find ours
 
 # Imported before forking because candidates import them again and again.
 import array
 import atexit
 import bisect
 import copy
-import ctypes
 import datetime
 import errno
 import fcntl
@@ -79,11 +81,31 @@ FRAMES_BELOW = (
     2 if sys.version_info >= (3, 12) else 3
 )  # of this file, under a program's own (3.11 counts exec)
 VALUE_FD = 3  # call jobs: the encoded result goes here
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE = 1, 36, 4
+LINUX = sys.platform == "linux"
+HANGUP = select.POLLRDHUP if LINUX else select.POLLHUP
+LEVELS = ("process", "seccomp", "landlock", "namespaces")
+SCRATCH_BYTES = 64 << 20  # what all files of one program may take together (namespaces)
+# Processes and threads of a program (namespaces).  Before 5.14 Linux counts all of the user's, everywhere.
+MAX_TASKS = (
+    64 if not LINUX or tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (5, 14) else 4096
+)
 STATUS = {name: number for number, name in enumerate(wire.STATUSES)}
 
-libc = ctypes.CDLL(None, use_errno=True)
 _type, _int, _bool, _print = type, int, bool, print  # used after a candidate may have rebound the builtins
+
+
+@dataclass
+class Layers:
+    """What confines programs here; made once by the zygote, applied in each supervisor."""
+
+    namespaces: bool = False
+    ruleset: int | None = None  # Landlock
+    program_filter: bytes | None = None  # seccomp, installed in the supervisor
+    child_filter: bytes | None = None  # seccomp, added in each child where there is no pid namespace
+    own_pid_namespace: int | None = None
+    user: int | None = None  # programs run as this user instead of root
+    baseline: int = 0  # bytes of address space an idle worker has: a program's memory limit counts from there
+    folders: tuple[str, ...] = ()  # where programs may write; the first is their working directory
 
 
 @dataclass
@@ -96,44 +118,73 @@ class Plan:
     ready: mmap.mmap  # its first byte becomes 1 when set-up is over and the candidate's code begins
 
 
-# --- zygote -----------------------------------------------------------------------------------------------
+# --- zygote -------------------------------------------------------------------------------------------------
 
 
-def zygote() -> Plan:
-    """Serve jobs until the pool hangs up.  Returns only in a child, with its plan."""
+def start() -> Plan:
+    """Set up what isolation the kernel allows, then serve jobs.  Returns only in a child, with its plan."""
     sock = socket.socket(fileno=int(sys.argv[1]))
-    scratch = sys.argv[3]
+    flavour, scratch, highest = sys.argv[2:5]
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         if signal.getsignal(number) is signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)  # inherited from whoever started the pool
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(MAX_FDS, hard), hard))
+    set_soft(resource.RLIMIT_NOFILE, MAX_FDS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    if sys.argv[2] == "numpy":
+    if flavour == "numpy":
         import numpy
-        import numpy.random  # noqa: F401  (seeded in each child)
-    lock = os.open(os.path.join(scratch, ".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        import numpy.random  # noqa: F401 - seeded in each child
+    lock = os.open(os.path.join(scratch, ".lock"), os.O_CREAT | os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)  # says that this folder is in use, even across pid namespaces
+    os.mkdir(os.path.join(scratch, "cwd"))
+    os.mkdir(os.path.join(scratch, "root"))
+    layers, missing = (
+        probe_layers(scratch, highest) if LINUX else (Layers(), {"all layers": "this is not Linux"})
+    )
+    layers.baseline = address_space()
+    if layers.namespaces:
+        confine.enter_namespaces()
+        launcher = os.getpid()
+        pid = os.fork()
+        if pid:
+            sock.close()
+            finish_launcher(pid, scratch)
+        os.close(lock)
+        confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() not in (0, launcher):
+            os._exit(0)
+        missing |= enter_root(layers, scratch)
+        scratch = ""
+    else:
+        layers.folders = (os.path.join(scratch, "cwd"),)
+    if layers.ruleset is not None:
+        layers.ruleset = make_ruleset(layers)
+    os.chdir("/")
     gc.collect()
     gc.freeze()
-    wire.send_all(sock, [wire.FRAME.pack(wire.HELLO, 0)])
+    hello = json.dumps(missing).encode()
+    wire.send_all(sock, [wire.FRAME.pack(wire.HELLO, len(hello)), hello])
+    return serve(sock, scratch, layers)
+
+
+def serve(sock: socket.socket, scratch: str, layers: Layers) -> Plan:
+    """Fork a supervisor for every job until the pool hangs up."""
+    if LINUX:
+        confine.prctl(confine.PR_SET_CHILD_SUBREAPER, 1)
     poller = select.poll()
-    poller.register(sock, select.POLLIN | select.POLLRDHUP)
+    poller.register(sock, select.POLLIN | HANGUP)
     while True:
         events = dict(poller.poll())
-        if events[sock.fileno()] & (select.POLLRDHUP | select.POLLHUP | select.POLLERR):
+        if events[sock.fileno()] & (HANGUP | select.POLLHUP | select.POLLERR):
             leave(scratch, 0)
-        zygote_pid = os.getpid()
+        zygote = os.getpid()
+        if layers.namespaces:
+            confine.new_pid_namespace(layers.own_pid_namespace)
         pid = os.fork()
         if pid == 0:
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != zygote_pid:
-                os._exit(0)
-            return supervise_or_exit(sock, os.path.join(scratch, "cwd"))
+            return supervise_or_exit(sock, layers, zygote)
         status = wait_for_supervisor(pid, sock)
-        kill_children()
+        kill_children(layers)
         if status is None:
             leave(scratch, 0)
         if os.WIFSIGNALED(status):
@@ -143,39 +194,159 @@ def zygote() -> Plan:
 
 
 def leave(scratch: str, code: int) -> None:
-    """Remove the scratch folder and exit."""
-    remove_tree(scratch)
+    """Remove the scratch folder, if this process answers for one, and exit."""
+    if scratch:
+        remove_tree(scratch)
     os._exit(code)
 
 
-def wait_for_supervisor(pid: int, sock: socket.socket) -> int | None:
-    """Return the supervisor's wait status, or None if the pool hung up first (the supervisor is then
-    killed)."""
-    fd = os.pidfd_open(pid)
-    poller = select.poll()
-    poller.register(fd, select.POLLIN)
-    poller.register(sock, select.POLLRDHUP)
-    hung_up = False
-    while True:
-        ready = dict(poller.poll())
-        if fd in ready:
-            break
-        if not hung_up:
-            hung_up = True
-            poller.unregister(sock)
-            os.kill(pid, signal.SIGKILL)
-    os.close(fd)
+def finish_launcher(zygote: int, scratch: str) -> None:
+    """Outside the namespaces: wait for the zygote, tidy up, pass its exit code on."""
+    status = os.waitpid(zygote, 0)[1]
+    leave(scratch, os.WEXITSTATUS(status) if os.WIFEXITED(status) else wire.EXIT_INFRASTRUCTURE)
+
+
+def probe_layers(scratch: str, highest: str) -> tuple[Layers, dict[str, str]]:
+    """Try each layer in a process of its own; returns what works and why the rest does not."""
+    root = os.path.join(scratch, "root")
+
+    def try_filters() -> None:
+        confine.install_filter(confine.program_filter())
+        confine.install_filter(confine.child_filter())
+
+    def try_landlock() -> None:
+        confine.landlock_restrict(confine.landlock_ruleset(readable_paths(), ()))
+
+    def try_namespaces() -> None:
+        confine.enter_namespaces()
+        inside = trial(lambda: confine.build_root(root, readable_paths(), SCRATCH_BYTES))
+        if inside:
+            raise OSError(inside)
+
+    missing = {}
+    for name, attempt in (
+        ("seccomp", try_filters),
+        ("landlock", try_landlock),
+        ("namespaces", try_namespaces),
+    ):
+        if LEVELS.index(highest) < LEVELS.index(name):
+            reason = "not asked for"
+        elif "seccomp" in missing:
+            reason = "it is only used together with seccomp"
+        else:
+            reason = trial(attempt)
+        if reason:
+            missing[name] = reason
+    layers = Layers(namespaces="namespaces" not in missing)
+    if "landlock" not in missing:
+        layers.ruleset = -1  # made later, when the file system is what programs will see
+    if "seccomp" not in missing:
+        layers.program_filter = confine.program_filter()
+        layers.child_filter = None if layers.namespaces else confine.child_filter()
+    return layers, missing
+
+
+def trial(action: typing.Callable[[], object]) -> str:
+    """Do something in a forked process; returns what went wrong there, or an empty text."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            action()
+        except OSError as error:
+            os.write(writer, str(error).encode()[:1000] or b"failed")
+        except BaseException as error:
+            os.write(writer, repr(error).encode()[:1000])
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        text = pipe.read().decode(errors="replace")
     status = os.waitpid(pid, 0)[1]
-    return None if hung_up else status
+    return text or (f"ended with status {status}" if status else "")
 
 
-# --- supervisor -------------------------------------------------------------------------------------------
+def readable_paths() -> list[str]:
+    """What programs may read and execute: system libraries and this interpreter, parents before children."""
+    system = (
+        "/usr /bin /sbin /lib /lib32 /lib64 /libx32 /nix/store /gnu/store /etc/alternatives /etc/ld.so.cache"
+    )
+    paths = {
+        *system.split(),
+        "/etc/localtime",
+        sys.prefix,
+        sys.exec_prefix,
+        sys.base_prefix,
+        sys.base_exec_prefix,
+    }
+    paths |= {
+        os.path.dirname(os.path.realpath(os.__file__)),
+        os.path.dirname(os.path.realpath(sys.executable)),
+    }
+    return sorted(paths - {"/"}, key=len)
 
 
-def supervise_or_exit(sock: socket.socket, cwd: str) -> Plan:
+def enter_root(layers: Layers, scratch: str) -> dict[str, str]:
+    """In the zygote, process 1 of its namespaces: leave nothing but what programs may see."""
+    missing = confine.build_root(os.path.join(scratch, "root"), readable_paths(), SCRATCH_BYTES)
+    layers.own_pid_namespace = confine.open_pid_namespace()
+    layers.folders = ("/box", "/tmp", "/dev/shm")
+    sys.path[:] = [path for path in sys.path if os.path.exists(path)]
+
+    def become_nobody() -> None:
+        change_user(confine.NOBODY)
+        for path in sys.path:
+            if os.path.isdir(path):
+                os.listdir(path)
+        with open(os.__file__, "rb"):
+            pass
+
+    if os.getuid() == 0:
+        reason = trial(become_nobody)
+        if reason:
+            missing["process limit"] = (
+                f"programs run as root, whose number of processes is not limited: {reason}"
+            )
+        else:
+            layers.user = confine.NOBODY
+            for folder in layers.folders:
+                os.chown(folder, layers.user, layers.user)
+    for folder in layers.folders:
+        os.chmod(folder, 0o700)
+    return missing
+
+
+def make_ruleset(layers: Layers) -> int:
+    """Build the Landlock rules; without namespaces no space to write to has a limit, so none is given."""
+    devices = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")]
+    if layers.namespaces:
+        return confine.landlock_ruleset(["/"], [*layers.folders, *devices])
+    return confine.landlock_ruleset([*readable_paths(), *layers.folders], devices)
+
+
+def change_user(user: int) -> None:
+    """Stop being root."""
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+
+
+def wait_for_supervisor(pid: int, sock: socket.socket) -> int | None:
+    """Return the supervisor's wait status, or None if the pool hung up first (it is then killed)."""
+    with EndOfProcess(pid) as end:
+        if end.wait(None, sock):
+            return os.waitpid(pid, 0)[1]
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return None
+
+
+# --- supervisor ---------------------------------------------------------------------------------------------
+
+
+def supervise_or_exit(sock: socket.socket, layers: Layers, zygote: int) -> Plan:
     """Run one job; returns only in a child."""
     try:
-        plan = supervise(sock, cwd)
+        plan = supervise(sock, layers, zygote)
     except EOFError:
         os._exit(0)
     except BaseException:
@@ -187,44 +358,80 @@ def supervise_or_exit(sock: socket.socket, cwd: str) -> Plan:
     os._exit(0)
 
 
-def supervise(sock: socket.socket, cwd: str) -> Plan | None:
-    """Read a job, compile it, run it on each input, send what came out.  A plan is returned in children
-    only."""
+def supervise(sock: socket.socket, layers: Layers, zygote: int) -> Plan | None:
+    """Read a job, compile it, run it on each input, send what came out.  Returns a plan in children only."""
     job = wire.read_job(sock)
     os.setsid()
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    baseline = address_space()
-    code, complaint = compile_source(job, baseline)
-    wire.send_all(sock, [wire.FRAME.pack(wire.COMPILED, 0)])
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, signal.valid_signals()
+    )  # programs may try them on their supervisor
+    files = [anonymous_file() for _ in range(4)]
     ready = mmap.mmap(-1, mmap.PAGESIZE)
+    confine_supervisor(layers, zygote)
+    code, complaint = compile_source(job, layers.baseline)
+    wire.send_all(sock, [wire.FRAME.pack(wire.COMPILED, 0)])
     for index, data in enumerate(job.inputs):
         if code is None:
             run = wire.RunFrame(
                 index, STATUS["compile_error"], False, -1, 0, 0.0, 0.0, 0.0, b"", b"", complaint.encode()
             )
         else:
-            outcome = execute(index, data, code, job, cwd, ready, baseline, sock)
+            outcome = execute(index, data, code, job, layers, files, ready, sock)
             if isinstance(outcome, Plan):
                 return outcome
             run = outcome
         wire.send_all(sock, wire.pack_run(run))
         if job.wait_for_verdict and wire.read_exactly(sock, 1) == wire.STOP:
             break
+    for folder in layers.folders:
+        empty_folder(folder)
     wire.send_all(sock, [wire.FRAME.pack(wire.DONE, 0)])
     return None
 
 
+def confine_supervisor(layers: Layers, zygote: int) -> None:
+    """Give up rights once for all inputs of a program: children inherit what is left."""
+    if not LINUX:
+        return
+    if layers.user is not None:
+        change_user(layers.user)
+    confine.prctl(confine.PR_SET_DUMPABLE, 0)
+    confine.prctl(confine.PR_SET_CHILD_SUBREAPER, 1)
+    confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() not in (0, zygote):
+        os._exit(0)
+    if layers.program_filter is not None or layers.ruleset is not None:
+        confine.drop_capabilities()
+    if layers.ruleset is not None:
+        confine.landlock_restrict(layers.ruleset)
+    if layers.program_filter is not None:
+        confine.install_filter(layers.program_filter)
+
+
+def anonymous_file() -> int:
+    """Return a descriptor of a file without a name: stdin and stdout of a program are regular files."""
+    if LINUX:
+        return os.memfd_create("stream")
+    import tempfile
+
+    fd, path = tempfile.mkstemp()
+    os.unlink(path)
+    return fd
+
+
 def address_space() -> int:
     """Bytes of address space this process has now: limits count from here."""
+    if not LINUX:
+        return 0
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[0]) * mmap.PAGESIZE
 
 
 def compile_source(job: wire.JobFrame, baseline: int) -> tuple[types.CodeType | None, str]:
-    """Compile under the job's CPU and memory limits; returns (None, the error's text) where it is not
-    Python."""
+    """Compile under the job's CPU and memory limits; (None, the error's text) where it is not Python."""
     cpu = resource.getrlimit(resource.RLIMIT_CPU)
     space = resource.getrlimit(resource.RLIMIT_AS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGXCPU])
     set_soft(resource.RLIMIT_CPU, math.ceil(job.cpu_s) + 1)
     set_soft(resource.RLIMIT_AS, baseline + (job.memory_mb << 20))
     try:
@@ -234,6 +441,7 @@ def compile_source(job: wire.JobFrame, baseline: int) -> tuple[types.CodeType | 
     finally:
         resource.setrlimit(resource.RLIMIT_CPU, cpu)
         resource.setrlimit(resource.RLIMIT_AS, space)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGXCPU])
 
 
 def set_soft(which: int, value: int) -> None:
@@ -247,50 +455,85 @@ def execute(
     data: bytes,
     code: types.CodeType,
     job: wire.JobFrame,
-    cwd: str,
+    layers: Layers,
+    files: list[int],
     ready: mmap.mmap,
-    baseline: int,
     sock: socket.socket,
 ) -> wire.RunFrame | Plan:
     """Run the program on one input.  In the child this returns a plan, in the supervisor the outcome."""
-    fresh_directory(cwd)
+    for folder in layers.folders:
+        empty_folder(folder)
     ready[0] = 0
-    files = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
-    if job.is_call:
-        files.append(os.memfd_create("value"))
-    elif data:
+    for fd in files:
+        # Nobody else holds these any more: what the previous input started is dead.
+        os.ftruncate(fd, 0)
+        os.lseek(fd, 0, os.SEEK_SET)
+        fcntl.fcntl(fd, fcntl.F_SETFL, 0)
+    if data and not job.is_call:
         os.pwrite(files[0], data, 0)
     supervisor = os.getpid()
     started = time.monotonic()
     pid = os.fork()
     if pid == 0:
-        set_up_child(files, job, cwd, baseline, supervisor)
+        set_up_child(files, job, layers, supervisor)
         return Plan(code, job, data.decode("utf-8", "surrogatepass") if job.is_call else "", ready)
-    try:
-        killed = watch(pid, job, started, sock)
-        _, status, usage = os.wait4(pid, 0)
-        wall = time.monotonic() - started
-        kill_children()
-        if not ready[0] and killed is None:
-            raise RuntimeError(f"a child could not be set up (wait status {status})")
-        return judge(index, job, files, killed, status, usage, wall)
-    finally:
-        for fd in files:
-            os.close(fd)
+    killed = watch(pid, job, started, sock)
+    _, status, usage = os.wait4(pid, 0)
+    wall = time.monotonic() - started
+    kill_children(layers)
+    if not ready[0] and killed is None:
+        complaint = os.pread(files[2], STDERR_TAIL, 0).decode(errors="replace")
+        raise RuntimeError(f"a child could not be set up (wait status {status}): {complaint}")
+    return judge(index, job, files, killed, status, usage, wall)
+
+
+class EndOfProcess:
+    """Waits for a child to end without reaping it, or for the pool to hang up."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        try:
+            self.fd = os.pidfd_open(pid) if LINUX else None
+        except OSError:  # older or emulated kernels
+            self.fd = None
+
+    def __enter__(self) -> typing.Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.fd is not None:
+            os.close(self.fd)
+
+    def wait(self, seconds: float | None, sock: socket.socket) -> bool | None:
+        """True: the process ended; False: the pool hung up; None: neither within `seconds`."""
+        end = math.inf if seconds is None else time.monotonic() + seconds
+        poller = select.poll()
+        poller.register(sock, HANGUP)
+        if self.fd is not None:
+            poller.register(self.fd, select.POLLIN)
+        while True:
+            left = max(0.0, end - time.monotonic())
+            if self.fd is None:
+                left = min(left, 0.002)
+            ready = dict(poller.poll(None if left == math.inf else left * 1000 + 1))
+            if self.fd in ready or (self.fd is None and self._ended()):
+                return True
+            if sock.fileno() in ready and ready[sock.fileno()] & (HANGUP | select.POLLHUP | select.POLLERR):
+                return False
+            if time.monotonic() >= end:
+                return None
+
+    def _ended(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def watch(pid: int, job: wire.JobFrame, started: float, sock: socket.socket) -> str | None:
     """Wait for a child to end; kill it at a limit and return that limit's status name, else None."""
     wall_end = started + job.wall_s
-    clock = (~pid << 3) | 2  # the kernel's encoding of "CPU time of process pid"
-    fd = os.pidfd_open(pid)
-    try:
-        poller = select.poll()
-        poller.register(fd, select.POLLIN)
-        poller.register(sock, select.POLLRDHUP)
+    with EndOfProcess(pid) as end:
         while True:
             try:
-                cpu_left = job.cpu_s - time.clock_gettime(clock)
+                cpu_left = job.cpu_s - cpu_time(pid)
             except OSError:  # it ended between two looks
                 return None
             wall_left = wall_end - time.monotonic()
@@ -298,13 +541,19 @@ def watch(pid: int, job: wire.JobFrame, started: float, sock: socket.socket) -> 
                 os.kill(pid, signal.SIGKILL)
                 return "cpu_limit" if cpu_left <= 0 else "wall_limit"
             # One thread cannot use CPU faster than the clock on the wall runs: no need to look earlier.
-            for ready_fd, _ in poller.poll(min(cpu_left, wall_left) * 1000 + 1):
-                if ready_fd == fd:
-                    return None
+            ended = end.wait(min(cpu_left, wall_left), sock)
+            if ended:
+                return None
+            if ended is False:
                 os.kill(pid, signal.SIGKILL)
                 raise EOFError("the pool hung up")
-    finally:
-        os.close(fd)
+
+
+def cpu_time(pid: int) -> float:
+    """CPU seconds a child has used so far; elsewhere than on Linux 0.0, and RLIMIT_CPU alone judges."""
+    if not LINUX:
+        return 0.0
+    return time.clock_gettime((~pid << 3) | 2)  # the kernel's encoding of "CPU clock of process pid"
 
 
 def judge(
@@ -319,10 +568,10 @@ def judge(
     """Turn what the kernel says about a finished child into an outcome."""
     sizes = [os.fstat(fd).st_size for fd in files]
     cpu = usage.ru_utime + usage.ru_stime
-    rss = usage.ru_maxrss / 1024
+    rss = usage.ru_maxrss / (1024 if LINUX else 1 << 20)
     exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1
     fatal = os.WTERMSIG(status) if os.WIFSIGNALED(status) and killed is None else 0
-    stderr = os.pread(files[2], STDERR_TAIL, max(0, sizes[2] - STDERR_TAIL))
+    stderr = os.pread(files[2], STDERR_TAIL, max(0, sizes[2] - STDERR_TAIL)) if sizes[2] else b""
     value = os.pread(files[3], job.output_bytes + 1, 0) if job.is_call else b""
     truncated = max(sizes[1:]) > job.output_bytes
     if killed is not None:
@@ -359,32 +608,42 @@ def ran_out_of_memory(stderr: bytes) -> bool:
     )
 
 
-def kill_children() -> None:
-    """Kill and reap every child of this process; as a subreaper it inherits orphans, so repeat until none
-    is left."""
+def kill_children(layers: Layers) -> None:
+    """Kill and reap everything below this process, which inherits orphans: repeat until no child is left."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
-        if pid == 0:
-            with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-                children = [int(word) for word in file.read().split()]
-            for child in children:
+        if pid:
+            continue
+        if layers.namespaces:
+            os.kill(-1, signal.SIGKILL)  # process 1 of a pid namespace reaches exactly what lives in it
+        else:
+            for child in child_processes():
                 os.kill(child, signal.SIGKILL)
-            if children:
-                os.waitpid(children[0], 0)
+        os.waitpid(-1, 0)
 
 
-def fresh_directory(path: str) -> None:
-    """Make `path` an empty directory."""
+def child_processes() -> list[int]:
+    """Process ids of this process's children; elsewhere than on Linux only the session can be told apart."""
+    if not LINUX:
+        return []
+    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def empty_folder(path: str) -> None:
+    """Remove whatever a program left in a folder, and undo what it did to the folder itself."""
     try:
-        if not os.listdir(path) and stat.S_IMODE(os.stat(path).st_mode) == 0o700:
+        left = os.listdir(path)
+        if not left and os.stat(path).st_mode & 0o7777 == 0o700:
             return
-    except OSError:
+    except PermissionError:
         pass
-    remove_tree(path)
-    os.mkdir(path, 0o700)
+    os.chmod(path, 0o700)
+    for name in os.listdir(path):
+        remove_tree(os.path.join(path, name))
 
 
 def remove_tree(path: str) -> None:
@@ -419,22 +678,25 @@ def remove_tree(path: str) -> None:
 # --- child ------------------------------------------------------------------------------------------------
 
 
-def set_up_child(files: list[int], job: wire.JobFrame, cwd: str, baseline: int, supervisor: int) -> None:
+def set_up_child(files: list[int], job: wire.JobFrame, layers: Layers, supervisor: int) -> None:
     """Put files in place of the standard streams, close everything else, set limits."""
     try:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != supervisor:
-            os._exit(0)
-        os.chdir(cwd)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        if LINUX and not layers.namespaces:  # in a pid namespace the kernel kills all when process 1 ends
+            confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != supervisor:
+                os._exit(0)
+        os.chdir(layers.folders[0])
         for number, fd in enumerate(files):
             os.dup2(fd, number)
-        os.closerange(len(files), MAX_FDS)
-        cpu = math.ceil(job.cpu_s) + 1
-        limits = (
-            (resource.RLIMIT_CPU, cpu),
-            (resource.RLIMIT_AS, baseline + (job.memory_mb << 20)),
+        os.closerange(len(files) if job.is_call else VALUE_FD, MAX_FDS)
+        limits = [
+            (resource.RLIMIT_CPU, math.ceil(job.cpu_s) + 1),
+            (resource.RLIMIT_AS, layers.baseline + (job.memory_mb << 20)),
             (resource.RLIMIT_FSIZE, job.output_bytes + 1),
-        )
+        ]
+        if layers.namespaces:
+            limits.append((resource.RLIMIT_NPROC, MAX_TASKS))
         for which, value in limits:
             _, hard = resource.getrlimit(which)
             value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -443,8 +705,11 @@ def set_up_child(files: list[int], job: wire.JobFrame, cwd: str, baseline: int, 
         numpy = sys.modules.get("numpy")
         if numpy is not None:
             numpy.random.seed(job.seed % 2**32)
+        if layers.child_filter is not None:
+            confine.install_filter(layers.child_filter)
     except BaseException:
         traceback.print_exc()
+        sys.stderr.flush()
         os._exit(wire.EXIT_INFRASTRUCTURE)
 
 
@@ -616,7 +881,7 @@ def entry_point(namespace: dict[str, object], name: str) -> typing.Callable[...,
 
 
 if __name__ == "__main__":
-    task = zygote()
+    task = start()
     if task.job.is_call:
         run_call(task)
     else:

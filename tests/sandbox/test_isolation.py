@@ -1,0 +1,176 @@
+"""What programs are kept from, at each level this machine can give."""
+
+import os
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tipprobe.errors import SandboxError
+from tipprobe.sandbox import IsolationError, IsolationReport, Job, Limits, Sandbox
+from tipprobe.sandbox.isolation import LEVELS, prove, require
+from tipprobe.sandbox.types import Run
+
+
+def printed(pool, source, text="", **limits):
+    run = pool.run([Job(source, (text,), limits=Limits(**limits))])[0][0]
+    return run.stdout.decode() if run.ok else f"{run.status}: {run.stderr_tail}"
+
+
+def attempt(statement):
+    """A program that reports whether a statement went through."""
+    return (
+        "import os, resource, socket\n"
+        f"try: {statement}\n"
+        "except OSError: print('refused')\n"
+        "else: print('done')"
+    )
+
+
+def at_least(pool, level):
+    return LEVELS.index(pool.isolation.level) >= LEVELS.index(level)
+
+
+def test_the_level_is_the_one_asked_for(at_level):
+    assert at_level.isolation.level == at_level.max_isolation
+
+
+def test_programs_work_alike_at_every_level(at_level):
+    source = (
+        "import threading, asyncio\n"
+        "n = int(input())\n"
+        "t = threading.Thread(target=print, args=(n,))\n"
+        "t.start()\n"
+        "t.join()\n"
+        "print(asyncio.run(asyncio.sleep(0, n + 1)), open('/dev/stdin').read())"
+    )
+    assert printed(at_level, source, "7\n") == "7\n8 7\n\n"
+
+
+def test_files_outside(at_level, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    secret.chmod(0o644)
+    reading = printed(at_level, f"print(open({str(secret)!r}).read())")
+    assert ("s3cret" in reading) == (not at_least(at_level, "landlock"))
+    new = tmp_path / "new"
+    printed(at_level, f"open({str(new)!r}, 'w').write('x')")
+    assert new.exists() == (not at_least(at_level, "landlock"))
+    printed(at_level, attempt(f"os.chmod({str(secret)!r}, 0o600)"))
+    assert (secret.stat().st_mode & 0o777 == 0o644) == at_least(at_level, "seccomp")
+
+
+def test_network(at_level):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        out = printed(at_level, attempt(f"socket.create_connection(('127.0.0.1', {port}), 5)"))
+    assert (out == "refused\n") == at_least(at_level, "seccomp")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"os.kill({os.getpid()}, 0)",
+        f"resource.prlimit({os.getpid()}, resource.RLIMIT_CORE)",
+        f"os.sched_setaffinity({os.getpid()}, {{0}})",
+    ],
+)
+def test_other_processes(at_level, statement):
+    if at_least(at_level, "seccomp"):
+        assert printed(at_level, attempt(statement)) == "refused\n"
+
+
+def test_the_supervisor_outlives_what_its_program_tries(at_level):
+    if not at_least(at_level, "seccomp"):
+        pytest.skip("a plain process can kill its parent")
+    source = "import os, signal\nfor n in (signal.SIGKILL, signal.SIGSTOP, signal.SIGINT):\n"
+    source += "    try: os.kill(os.getppid(), n)\n    except OSError: pass\nprint('alive')"
+    runs = at_level.run([Job(source, ("1", "2"))])[0]
+    assert [run.stdout for run in runs] == [b"alive\n"] * 2
+
+
+def test_processes_are_counted_with_namespaces_and_refused_without(at_level):
+    out = printed(
+        at_level, "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', '']).returncode)"
+    )
+    if at_level.isolation.level in ("seccomp", "landlock"):
+        assert "PermissionError" in out
+    else:
+        assert out == "0\n"
+
+
+def test_nothing_a_program_started_is_left(at_level):
+    if at_level.isolation.level != "namespaces":
+        pytest.skip("new processes are refused, or end with the run as the pool's own test shows")
+    mark = f"left-by-test-{os.getpid()}"
+    source = (
+        "import os, sys, time\n"
+        "for _ in range(5):\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        f"        os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(60)', {mark!r}])\n"
+        "time.sleep(0.2)\nprint('main done')"
+    )
+    assert printed(at_level, source) == "main done\n"
+    assert not [process for process in psutil.process_iter() if mark in command_line(process)]
+
+
+def command_line(process):
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def test_scratch_space_is_private_and_limited_with_namespaces(at_level):
+    if at_level.isolation.level != "namespaces":
+        pytest.skip("only namespaces have scratch space with a limit")
+    source = (
+        "import os\n"
+        "print(sorted(os.listdir('/tmp') + os.listdir('/dev/shm') + os.listdir('.')))\n"
+        "for folder in ('/tmp', '/dev/shm', '.'):\n"
+        "    os.makedirs(folder + '/deep/er')\n    os.chmod(folder + '/deep', 0)\n"
+        "try:\n"
+        "    for n in range(200): open(f'f{n}', 'wb').write(bytes(1 << 20))\n"
+        "except OSError as error: print(error.errno)\n"
+    )
+    runs = at_level.run([Job(source, ("1", "2"), limits=Limits(cpu_s=10.0, output_bytes=2 << 20))])[0]
+    assert [run.stdout for run in runs] == [b"[]\n28\n"] * 2
+    assert not Path("/tmp/deep").exists()
+
+
+def test_too_little_isolation_is_refused_with_a_remedy():
+    with Sandbox(1, max_isolation="process") as pool, pytest.raises(IsolationError) as caught:
+        pool.run([Job("print(1)", ("",))])
+    assert "min_isolation='process'" in str(caught.value)
+    assert "Linux 5.13" in str(caught.value)
+
+
+def test_a_level_is_only_claimed_for_what_was_refused():
+    refused = (
+        '["modes", "connect", "signals", "limits", "trace", "namespaces", "write"]'  # reading went through
+    )
+    report = prove(lambda job: Run("ok", stdout=refused.encode()), missing={})
+    assert report.level == "seccomp"
+    assert "reading files outside" in report.missing["landlock"]
+    with pytest.raises(IsolationError, match="seccomp"):
+        require(report, "landlock")
+    require(report, "seccomp")
+
+
+def test_a_failing_self_test_is_an_infrastructure_fault():
+    with pytest.raises(SandboxError, match="self-test"):
+        prove(lambda job: Run("runtime_error", stderr_tail="boom"), missing={})
+
+
+def test_report_reads_well():
+    text = str(IsolationReport("seccomp", ("network connections",), {"landlock": "old kernel"}))
+    assert (
+        text == "isolation level seccomp; refused when tried: network connections; no landlock (old kernel)"
+    )
+
+
+def test_unknown_levels_are_refused():
+    with pytest.raises(SandboxError, match="namespaces"):
+        Sandbox(1, min_isolation="docker")
