@@ -49,7 +49,9 @@ def test_every_dependency_is_pinned_to_one_version():
             assert re.fullmatch(r"[\w.]+", version), line
             pins[normal(name)] = version
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = project["dependencies"] + [item for extra in project["optional-dependencies"].values() for item in extra]
+    wanted = project["dependencies"] + [
+        item for extra in project["optional-dependencies"].values() for item in extra
+    ]
     names = {normal(re.match(r"[\w.-]+", item).group()) for item in wanted}
     assert names <= set(pins)
     assert (pins["torch"], pins["transformers"], pins["trl"]) == ("2.13.0", "5.17.0", "1.16.0")

@@ -89,10 +89,13 @@ def test_only_the_changed_part_runs_again(done_project):
     result = project.run("run", "--from", "06")
     assert lines(result, "06_erpo_adaptation: runs again: stage 05_probe_generation changed")
     assert not lines(result, "05_probe_generation: ")
-    # An edited notebook.
-    project.write(get_stage("00"), work="edited = True")
-    result = project.run("run", "--only", "00")
-    assert lines(result, "00_minicode: runs again: the notebook's code changed")
+    assert not lines(result, "out of date")
+    # An edited notebook, and a later stage run on its old results.
+    project.write(PROBES, work="edited = True")
+    result = project.run("run", "--only", "06", "-p", "steps=6")
+    assert lines(result, "05_probe_generation is out of date (the notebook's code changed)")
+    result = project.run("run", "--only", "05", "-p", "steps=5")
+    assert lines(result, "05_probe_generation: runs again: the notebook's code changed")
     # Force.
     result = project.run("run", "--only", "00", "--force")
     assert lines(result, "00_minicode: runs again from the start (--force)")

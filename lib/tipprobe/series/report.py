@@ -23,6 +23,7 @@ from pygments.formatters import HtmlFormatter
 
 from tipprobe import __version__
 from tipprobe.errors import StageError
+from tipprobe.models.load import model_label
 from tipprobe.series import keys
 from tipprobe.series.progress import duration_text
 from tipprobe.series.provenance import redact
@@ -89,7 +90,7 @@ def standin_notice(model: str) -> str:
     if not model or model in PAPER_MODELS:
         return ""
     return (
-        f"Stand-in model: every number measured here comes from {Path(model).name}. Reported values beside "
+        f"Stand-in model: every number measured here comes from {model_label(model)}. Reported values beside "
         "them are the papers', for their own models and benchmarks: compare directions, not sizes."
     )
 
@@ -139,7 +140,7 @@ def _index_values(
     latest = max(records, key=lambda record: record["times"]["finished"], default={})
     total = sum(stage["seconds"] for stage in stages)
     facts = [
-        ("model", Path(str(params.get("model", "-"))).name),
+        ("model", model_label(str(params.get("model", "-")))),
         ("problems adapted on", f"{params.get('n_problems', '-')} of {params.get('problems', '-')}"),
         ("methods", ", ".join(params.get("methods", ())) or "-"),
         ("seeds", ", ".join(str(seed) for seed in params.get("seeds", ())) or "-"),
@@ -311,7 +312,7 @@ def _exporter() -> HTMLExporter:
 
 
 def _summary(cell: nbformat.NotebookNode) -> str:
-    """Return what a folded code cell is called: its first comment, else how long it is."""
+    """Return what a folded code cell is called: its first comment, else its id, and how long it is."""
     tags = cell.metadata.get("tags", ())
     if "injected-parameters" in tags:
         return "parameters of this run"
@@ -321,7 +322,8 @@ def _summary(cell: nbformat.NotebookNode) -> str:
     first = lines[0] if lines else ""
     if first.startswith("# "):
         return f"code: {first[2:]}"
-    return f"code, {len(lines)} line{'' if len(lines) == 1 else 's'}"
+    length = f"{len(lines)} line{'' if len(lines) == 1 else 's'}"
+    return f"code ({cell.get('id', '')}, {length})".replace("(, ", "(")
 
 
 def _shorten(output: nbformat.NotebookNode, formulas: list[str]) -> None:

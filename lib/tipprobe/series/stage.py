@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from tipprobe import paths
 from tipprobe.errors import ParameterError, StageError
 from tipprobe.series import hardware, keys, notebooks, outputs, provenance
 from tipprobe.series.params import Params, check_values
-from tipprobe.series.progress import Progress, is_headless
+from tipprobe.series.progress import MARK, Progress, is_headless
 from tipprobe.series.stages import StageSpec, get_stage
 
 DONE = "done.json"
@@ -71,6 +72,25 @@ def upstream_keys(spec: StageSpec, out: Path) -> dict[str, dict[str, str]]:
             raise StageError(f"{spec.name} needs {name}, which is not done in {out}: {_how(name)}")
         found[name] = {"key": done["key"], "resume_key": done["resume_key"]}
     return found
+
+
+def outdated(spec: StageSpec, out: Path) -> list[str]:
+    """Return one line for each stage that `spec` reads from and that would be made differently today."""
+    lines = []
+    for name in spec.upstream:
+        done = read_json(out / name / DONE)
+        if done is None:
+            continue
+        earlier = get_stage(name)
+        try:
+            now = keys.key_parts(earlier, done["params"], upstream_keys(earlier, out))
+        except StageError as error:
+            lines.append(f"{name} could not be made again ({error}); its results are used as they are")
+            continue
+        why = keys.explain(done["parts"], now)
+        if why:
+            lines.append(f"{name} is out of date ({why}); its results are used as they are")
+    return lines
 
 
 def _how(name: str) -> str:
@@ -203,8 +223,12 @@ def open_stage(name: str, namespace: Mapping[str, Any]) -> Stage:
     stage = Stage(spec, {key: values[key] for key in own})
     note = stage.prepare()
     sys.stdout.write(f"{spec.name}: results go to {_short(stage.dir)}" + (f"; {note}" if note else "") + "\n")
+    for line in outdated(spec, stage.out):
+        sys.stdout.write(f"{MARK}note: {line}\n")
+    # Libraries underneath ask for widgets, which are left out on purpose.
+    warnings.filterwarnings("ignore", message="IProgress not found")
     if is_headless():
-        # Bars of the libraries underneath would fill the log with half-drawn lines.
+        # Their bars would fill the log with half-drawn lines.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     return stage
 
