@@ -9,24 +9,19 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tipprobe.models.types import Completion
 from tipprobe.problems.minicode import WorldConfig, split
-from tipprobe.problems.minicode.calibrate import grade
 from tipprobe.problems.minicode.corpus import (
     Mixture,
     draw_document,
     fast_tokenizer,
-    fenced,
     make_tokens,
     render,
     train_tokenizer,
 )
-from tipprobe.problems.minicode.estimate import auc, behaviour, estimate, sharpen
-from tipprobe.problems.minicode.programs import write_program
+from tipprobe.problems.minicode.estimate import behaviour, estimate, sharpen
 from tipprobe.problems.minicode.train import Recipe, batches, parse_recipe, reply_loss, train
-from tipprobe.problems.minicode.world import draw_deeds, draw_tip, split_with_specs, with_misconception
+from tipprobe.problems.minicode.world import draw_deeds, draw_tip, split_with_specs
 from tipprobe.prompts import code_prompt
-from tipprobe.sandbox import Sandbox
 
 CONFIG, MIXTURE = WorldConfig(), Mixture()
 
@@ -99,6 +94,8 @@ def test_recipe_trains_and_saves_a_loadable_checkpoint(tmp_path: Path, capsys):
     assert model.config.hidden_size // model.config.num_attention_heads == 64
     record = json.loads((folder / "recipe.json").read_text())
     assert record["world"]["slip_hard"] == 0.5
+    again, _ = parse_recipe(record["command"].split()[3:])
+    assert again == recipe
     assert record["curve"][-1]["loss"] < record["curve"][0]["loss"]
     prompt = code_prompt(split("adaptation", 1)[0])
     inputs = fast.apply_chat_template(
@@ -115,22 +112,6 @@ def test_default_recipe_is_what_the_command_line_gives(tmp_path: Path):
     assert recipe == Recipe()
 
 
-def test_grading_tells_right_from_wrong_and_counts_missing_programs():
-    chosen = [(p, s) for p, s in split_with_specs("adaptation", 20) if p.meta["pitfalls"]][:3]
-    rng = random.Random(0)
-    replies = []
-    for problem, spec in chosen:
-        wrong = write_program(spec, with_misconception(spec, problem.meta["pitfalls"][0]), rng)
-        texts = [fenced(problem.reference), fenced(wrong), ""]
-        replies.append([Completion(text, 10, "stop") for text in texts])
-    problems = [problem for problem, _ in chosen]
-    with Sandbox(1) as sandbox:
-        graded = grade(sandbox, problems, replies, [[t.input for t in p.examples] for p in problems])
-    assert graded.passed.tolist() == [[True, False, False]] * 3
-    assert (graded.pcr[:, 0] > 0).all() and (graded.pcr[:, 2] == 0).all()
-    assert sum(graded.missing.values()) == 3
-
-
 def test_sharpen_by_hand():
     assert sharpen(0.1, 1, 0.8) == 0.0  # the intended choice alone fills the nucleus
     assert sharpen(0.9, 1, 0.8) == 1.0
@@ -138,22 +119,23 @@ def test_sharpen_by_hand():
     assert sharpen(0.5, 10, 0.8) == pytest.approx(0.3 / 0.8)  # 0.5, then six of ten times 0.05
 
 
-def test_auc_and_behaviour_by_hand():
-    scores, labels = np.array([0.1, 0.5, 0.5, 1.0]), np.array([False, False, True, True])
-    assert auc(scores, labels) == 0.875  # 3 pairs won, 1 tied, of 4
-    assert auc(scores, np.zeros(4, dtype=bool)) is None
-    found = behaviour(np.array([[True, False], [False, False]]), np.array([[1.0, 1.0], [0.5, 0.2]]))
+def test_behaviour_by_hand():
+    passed, pcr = np.array([[True, False], [False, False]]), np.array([[1.0, 1.0], [0.5, 0.2]])
+    found = behaviour(passed, pcr)
+    assert found["auc"] == pytest.approx(2.5 / 3, abs=1e-3)  # 2 pairs won, 1 tied, of 3
+    assert behaviour(~passed | True, pcr)["auc"] is None
     assert (found["pass@1"], found["pass@2"]) == (25.0, 50.0)
     assert (found["fail_at_pcr<=0.5"], found["fail_at_pcr=1"]) == (100.0, 50.0)
 
 
 def test_default_knobs_are_estimated_to_be_in_the_calibrated_region():
-    found = estimate(CONFIG, n_problems=256)
-    assert 20 <= found["all"]["pass@1"] <= 35
-    assert 40 <= found["all"]["pass@16"] <= 65
-    assert found["all"]["auc"] >= 0.72
-    assert found["all"]["fail_at_pcr<=0.5"] >= 90
-    assert 40 <= found["all"]["fail_at_pcr=1"] <= 60
-    tips = found["tip pass@1"]
-    assert tips["right"] >= tips["none"] + 25
-    assert tips["wrong"] <= tips["none"]
+    for split_name in ("adaptation", "transfer"):
+        found = estimate(CONFIG, split=split_name, n_problems=256)
+        assert 20 <= found["all"]["pass@1"] <= 35
+        assert 40 <= found["all"]["pass@16"] <= 65
+        assert found["all"]["auc"] >= 0.72
+        assert found["all"]["fail_at_pcr<=0.5"] >= 90
+        assert 40 <= found["all"]["fail_at_pcr=1"] <= 60
+        tips = found["tip pass@1"]
+        assert tips["right"] >= tips["none"] + 33
+        assert tips["wrong"] <= tips["none"]

@@ -1,6 +1,6 @@
 """Measure the coder's base behaviour on a split: the numbers the world was tuned to.
 
-    python -m tipprobe.problems.minicode.calibrate --model DIR --problems 256 --samples 16 --out FILE.json
+    python -m tipprobe.problems.minicode.calibrate --model DIR --split adaptation --out FILE.json
 
 Programs are sampled at T=1, top_p 0.8, top_k 20 and run in the sandbox on hidden tests and on probes that the
 coder wrote itself, joined with the example inputs.
@@ -10,253 +10,268 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tipprobe.models.transformers_sampler import TransformersSampler
-from tipprobe.models.types import Completion, Prompt, Sampling
-from tipprobe.probes.consensus import probe_consensus
+from tipprobe.errors import DataError
+from tipprobe.evaluation.grade import grade
+from tipprobe.models.load import load_model, model_revision, resolve_model
+from tipprobe.models.types import Completion, Sampler, Sampling
+from tipprobe.probes.generate import generate_probes
+from tipprobe.probes.types import ProbeSet
 from tipprobe.problems.minicode.estimate import behaviour
-from tipprobe.problems.minicode.programs import parse_input
-from tipprobe.problems.minicode.world import split
+from tipprobe.problems.minicode.world import WorldConfig, split_with_specs
 from tipprobe.problems.schema import Problem
-from tipprobe.prompts import code_prompt, probe_prompt, tip_request_prompt
-from tipprobe.sandbox import Job, Sandbox, extract_code, is_correct, vote_key
+from tipprobe.prompts import code_prompt, tip_request_prompt
+from tipprobe.sandbox import Limits, Sandbox, extract_code
+from tipprobe.training.rollouts import score_groups
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 CODE = Sampling(temperature=1.0, top_p=0.8, top_k=20, max_tokens=160)
-PROBE = Sampling(temperature=1.0, top_p=0.8, top_k=20, max_tokens=48)
+PROBE = replace(CODE, max_tokens=48)
+LIMITS = Limits()
+#: Samples a problem and tip where the statement is complete: there the effect of a tip is a side issue.
+SPECIFIED_SAMPLES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Graded:
-    """Outcome of sampled programs.
+def recorded_world(folder: Path) -> WorldConfig:
+    """Return the world that the coder in `folder` was trained on.
+
+    Raises:
+        DataError: the folder's ``recipe.json`` is missing, or describes a world this version cannot build.
+    """
+    try:
+        record = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+        return WorldConfig(**record["world"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{folder / 'recipe.json'} does not describe the coder's world ({error}); "
+            "train the coder again with this version"
+        ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Sampled programs of some problems, graded.
 
     Attributes:
+        problems: the problems.
+        replies: a group of replies a problem.
         passed: (problems, samples) bool, whether all hidden tests passed.
         pcr: (problems, samples) float64.
-        missing: replies without a program, counted by reason.
     """
 
+    problems: list[Problem]
+    replies: list[list[Completion]]
     passed: np.ndarray
     pcr: np.ndarray
-    missing: dict[str, int]
 
 
-def write_probes(
-    sampler: TransformersSampler, problems: Sequence[Problem], rounds: int, seed: int
-) -> tuple[list[list[str]], dict[str, int]]:
-    """Return the valid, distinct inputs that the model wrote in `rounds` attempts a problem, and counts."""
-    kept: list[list[str]] = [[] for _ in problems]
-    counts = {"asked": 0, "malformed": 0, "duplicate": 0, "kept": 0}
-    for turn in range(rounds):
-        prompts = [probe_prompt(problem, found) for problem, found in zip(problems, kept, strict=True)]
-        replies = sampler.sample(prompts, 1, replace(PROBE, seed=seed + turn))
-        for problem, found, (reply,) in zip(problems, kept, replies, strict=True):
-            text = reply.text + ("\n" if problem.kind == "stdin" else "")
-            counts["asked"] += 1
-            if parse_input(problem.meta["layout"], ", k" in problem.starter_code, text) is None:
-                counts["malformed"] += 1
-            elif text in found:
-                counts["duplicate"] += 1
-            else:
-                counts["kept"] += 1
-                found.append(text)
-    return kept, counts
+def passes(
+    problems: Sequence[Problem], replies: Sequence[Sequence[Completion]], sandbox: Sandbox
+) -> list[list[bool]]:
+    """Return whether each reply's program passes its problem's hidden tests."""
+    items = [
+        (problem, extract_code(reply.text).code)
+        for problem, group in zip(problems, replies, strict=True)
+        for reply in group
+    ]
+    verdicts = iter(grade(items, sandbox, time_limit_s=LIMITS.cpu_s, memory_mb=LIMITS.memory_mb))
+    return [[next(verdicts).passed for _ in group] for group in replies]
 
 
-def grade(
-    sandbox: Sandbox,
+def sample_programs(
     problems: Sequence[Problem],
-    replies: Sequence[Sequence[Completion]],
-    probes: Sequence[list[str]],
-) -> Graded:
-    """Run every program on hidden tests and probes."""
-    missing: dict[str, int] = defaultdict(int)
-    jobs: list[Job] = []
-    places: list[tuple[int, int]] = []
-    for row, (problem, group) in enumerate(zip(problems, replies, strict=True)):
-        inputs = tuple(test.input for test in problem.tests) + tuple(probes[row])
-        for column, reply in enumerate(group):
-            found = extract_code(reply.text)
-            if found.code is None:
-                missing[found.reason] += 1
-                continue
-            jobs.append(Job(found.code, inputs, problem.entry_point))
-            places.append((row, column))
-    shape = (len(problems), len(replies[0]))
-    passed = np.zeros(shape, dtype=bool)
-    keys: list[list[list[str | None]]] = [[[None] * len(found)] * shape[1] for found in probes]
-    for (row, column), runs in zip(places, sandbox.run(jobs), strict=True):
-        problem = problems[row]
-        n_tests = len(problem.tests)
-        passed[row, column] = all(
-            is_correct(run, test.expected, problem)
-            for run, test in zip(runs[:n_tests], problem.tests, strict=True)
-        )
-        keys[row][column] = [vote_key(run, problem) for run in runs[n_tests:]]
-    pcr = np.array([probe_consensus(table).pcr for table in keys])
-    return Graded(passed, pcr, dict(missing))
+    sampler: Sampler,
+    sandbox: Sandbox,
+    probes: Sequence[ProbeSet],
+    n: int,
+    sampling: Sampling,
+) -> Sampled:
+    """Sample `n` programs a problem without a tip; grade them by hidden tests and by consensus."""
+    replies = sampler.sample([code_prompt(problem) for problem in problems], n, sampling)
+    scored = score_groups(problems, probes, replies, sandbox, reward="pcr", limits=LIMITS, seed=0, step=0)
+    pcr = np.array([group.consensus.pcr for group in scored])
+    return Sampled(list(problems), replies, np.array(passes(problems, replies, sandbox)), pcr)
+
+
+def tip_effects(
+    base: Sampled, sampler: Sampler, sandbox: Sandbox, n: int, sampling: Sampling
+) -> dict[str, dict[str, np.ndarray]]:
+    """Return pass@1 of each problem by ``none``, ``tip`` and ``wrong_tip``.
+
+    Outer keys are ``underspecified`` (`n` samples a tip) and ``specified`` (at most `SPECIFIED_SAMPLES`);
+    problems without a pitfall to warn of are left out.
+    """
+    problems: list[Problem] = []
+    replies: list[list[Completion]] = []
+    effects: dict[str, dict[str, np.ndarray]] = {}
+    for name, count in (("underspecified", n), ("specified", min(n, SPECIFIED_SAMPLES))):
+        rows = [
+            i
+            for i, problem in enumerate(base.problems)
+            if "tip" in problem.meta and problem.meta["underspecified"] == (name == "underspecified")
+        ]
+        effects[name] = {"none": base.passed[rows].mean(1)}
+        for kind in ("tip", "wrong_tip"):
+            chosen = [base.problems[i] for i in rows]
+            problems += chosen
+            replies += sampler.sample([code_prompt(p, p.meta[kind]) for p in chosen], count, sampling)
+    rates = iter([float(np.mean(row)) for row in passes(problems, replies, sandbox)])
+    for rows in effects.values():
+        for kind in ("tip", "wrong_tip"):
+            rows[kind] = np.array([next(rates) for _ in rows["none"]])
+    return effects
 
 
 def mean_entropy(
-    model: torch.nn.Module, tokenizer: Any, prompts: Sequence[Prompt], replies: Sequence[str], batch: int = 64
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sampled: Sampled, batch: int = 64
 ) -> float:
-    """Return the mean entropy in nats of the next-token distribution over reply tokens (T=1, all tokens)."""
+    """Return the mean entropy in nats of the next-token distribution over reply tokens (T=1, all tokens).
+
+    The first reply of each problem is looked at.
+    """
+    import torch
+
     total, count = 0.0, 0
-    device = next(model.parameters()).device
-    for first in range(0, len(prompts), batch):
-        heads = tokenizer.apply_chat_template(
-            list(prompts[first : first + batch]), add_generation_prompt=True, tokenize=False
+    for first in range(0, len(sampled.problems), batch):
+        rows, starts = [], []
+        for problem, group in zip(
+            sampled.problems[first : first + batch], sampled.replies[first : first + batch], strict=True
+        ):
+            head = tokenizer.apply_chat_template(
+                code_prompt(problem), add_generation_prompt=True, tokenize=False
+            )
+            head = tokenizer(head, add_special_tokens=False)["input_ids"]
+            rows.append(head + tokenizer(group[0].text)["input_ids"] + [tokenizer.eos_token_id])
+            starts.append(len(head))
+        ids = torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(row) for row in rows], batch_first=True, padding_value=tokenizer.pad_token_id
         )
-        heads = tokenizer(heads, add_special_tokens=False)["input_ids"]
-        tails = [
-            tokenizer(text)["input_ids"] + [tokenizer.eos_token_id] for text in replies[first : first + batch]
-        ]
-        rows = [torch.tensor(head + tail) for head, tail in zip(heads, tails, strict=True)]
-        ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id)
         with torch.no_grad():
-            log_p = model(ids.to(device)).logits.float().log_softmax(-1)
+            log_p = model(ids.to(model.device)).logits.float().log_softmax(-1)
         entropy = -(log_p.exp() * log_p).sum(-1).cpu()
-        for row, head, tail in zip(entropy, heads, tails, strict=True):
-            total += float(row[len(head) - 1 : len(head) + len(tail) - 1].sum())
-            count += len(tail)
+        for values, row, start in zip(entropy, rows, starts, strict=True):
+            total += float(values[start - 1 : len(row) - 1].sum())
+            count += len(row) - start
     return total / count
 
 
-def subset(graded: Graded, rows: np.ndarray) -> dict[str, float | None]:
-    """Return `behaviour` of the chosen problems."""
-    return behaviour(graded.passed[rows], graded.pcr[rows]) if rows.any() else {"problems": 0}
-
-
 def calibrate(
-    model: torch.nn.Module,
-    tokenizer: Any,
-    sandbox: Sandbox,
+    folder: Path,
     *,
     split_name: str = "adaptation",
     n_problems: int = 256,
     n_samples: int = 16,
     rounds: int = 8,
     batch_size: int = 2048,
+    device: str = "auto",
+    workers: int = 0,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Return the coder's base behaviour on a split, JSON-ready; percentages are 0 to 100."""
-    problems = split(split_name, n_problems)
-    sampler = TransformersSampler(model, tokenizer, revision="calibration", batch_size=batch_size)
-    code = replace(CODE, seed=seed)
-    replies = sampler.sample([code_prompt(problem) for problem in problems], n_samples, code)
-    written, probe_counts = write_probes(sampler, problems, rounds, seed)
-    probes = [[test.input for test in p.examples] + found for p, found in zip(problems, written, strict=True)]
-    probes = [list(dict.fromkeys(inputs)) for inputs in probes]
-    graded = grade(sandbox, problems, replies, probes)
-    flat = [reply for group in replies for reply in group]
-    opened = np.array([problem.meta["underspecified"] for problem in problems])
-    stdin = np.array([problem.kind == "stdin" for problem in problems])
-    fails: dict[str, list[float]] = defaultdict(list)
-    for problem, row in zip(problems, graded.passed, strict=True):
-        for name in problem.meta["ops"]:
-            fails[name].append(100 * (1 - float(row.mean())))
-    report: dict[str, Any] = {
+    """Return the coder's base behaviour on a split, JSON-ready; percentages are 0 to 100.
+
+    Problems are those of the world that the coder was trained on, whatever the defaults are by now.
+    """
+    from tipprobe.models.transformers_sampler import TransformersSampler
+
+    begin = time.perf_counter()
+    world = recorded_world(folder)
+    problems = [problem for problem, _ in split_with_specs(split_name, n_problems, config=world)]
+    model, tokenizer = load_model(str(folder), device)
+    sampler = TransformersSampler(
+        model, tokenizer, revision=model_revision(str(folder)), batch_size=batch_size
+    )
+    code, probe = replace(CODE, seed=seed), replace(PROBE, seed=seed)
+    probes = generate_probes(problems, sampler, n=rounds, sampling=probe)
+    with Sandbox(workers) as sandbox:
+        base = sample_programs(problems, sampler, sandbox, probes, n_samples, code)
+        effects = tip_effects(base, sampler, sandbox, n_samples, code)
+    asked = sampler.sample([tip_request_prompt(problem) for problem in problems[:8]], 1, probe)
+    replies = [reply for group in base.replies for reply in group]
+    return {
         "split": split_name,
         "samples": n_samples,
-        "all": behaviour(graded.passed, graded.pcr),
-        "specified": subset(graded, ~opened),
-        "underspecified": subset(graded, opened),
-        "stdin": subset(graded, stdin),
-        "call": subset(graded, ~stdin),
-        "no_code": graded.missing,
-        "truncated": round(sum(r.finish_reason == "length" for r in flat) / len(flat), 4),
-        "reply_tokens": percentiles([reply.n_tokens for reply in flat]),
-        "entropy": round(
-            mean_entropy(model, tokenizer, [code_prompt(p) for p in problems], [g[0].text for g in replies]),
-            4,
-        ),
-        "probes": probe_counts,
-        "probes_per_problem": percentiles([len(found) for found in written]),
-        "failure_by_op": {name: round(float(np.mean(rates)), 1) for name, rates in sorted(fails.items())},
+        "sampling": asdict(code),
+        "world": asdict(world),
+        "model_revision": sampler.revision,
+        "device": str(model.device),
+        **{name: behaviour(base.passed[rows], base.pcr[rows]) for name, rows in kinds(problems).items()},
+        "no_code": sum(extract_code(reply.text).code is None for reply in replies),
+        "truncated": sum(reply.finish_reason == "length" for reply in replies),
+        "reply_tokens": {
+            "mean": round(float(np.mean([reply.n_tokens for reply in replies])), 1),
+            "max": max(reply.n_tokens for reply in replies),
+        },
+        "entropy": round(mean_entropy(model, tokenizer, base), 4),
+        "probes": dict(sum((Counter(found.counts) for found in probes), Counter())),
+        "failure_by_op": failure_by_op(base),
+        "tips": {
+            name: {"problems": len(rates["none"])}
+            | {kind: round(100 * float(values.mean()), 1) for kind, values in rates.items() if len(values)}
+            for name, rates in effects.items()
+        },
+        "tips_written": [reply.text for (reply,) in asked],
+        "total_s": round(time.perf_counter() - begin, 1),
     }
-    report["tips"] = {
-        "underspecified": tip_effect(
-            sampler, sandbox, [p for p in problems if p.meta["underspecified"]], n_samples, code
-        ),
-        "specified": tip_effect(
-            sampler,
-            sandbox,
-            [p for p in problems if not p.meta["underspecified"] and "tip" in p.meta],
-            n_samples,
-            code,
-        ),
+
+
+def kinds(problems: Sequence[Problem]) -> dict[str, np.ndarray]:
+    """Return bool masks over `problems` of the groups reported apart, by name; empty ones left out."""
+    opened = np.array([problem.meta["underspecified"] for problem in problems])
+    stdin = np.array([problem.kind == "stdin" for problem in problems])
+    groups = {
+        "all": np.ones(len(problems), dtype=bool),
+        "specified": ~opened,
+        "underspecified": opened,
+        "stdin": stdin,
+        "call": ~stdin,
     }
-    asked = sampler.sample(
-        [tip_request_prompt(problem) for problem in problems[:8]], 1, replace(PROBE, seed=seed)
-    )
-    report["tips_written"] = [reply.text for (reply,) in asked]
-    return report
+    return {name: rows for name, rows in groups.items() if rows.any()}
 
 
-def tip_effect(
-    sampler: TransformersSampler, sandbox: Sandbox, problems: Sequence[Problem], n: int, sampling: Sampling
-) -> dict[str, float]:
-    """Return pass@1 without a tip, with the right one and with the wrong one."""
-    rates: dict[str, float] = {"problems": len(problems)}
-    if not problems:
-        return rates
-    for kind in ("none", "tip", "wrong_tip"):
-        prompts = [code_prompt(p, None if kind == "none" else p.meta[kind]) for p in problems]
-        graded = grade(sandbox, problems, sampler.sample(prompts, n, sampling), [[] for _ in problems])
-        rates[kind] = round(100 * float(graded.passed.mean()), 1)
-    return rates
-
-
-def percentiles(values: Sequence[int]) -> dict[str, float]:
-    """Return mean, median, 95th percentile and maximum."""
-    return {
-        "mean": round(float(np.mean(values)), 1),
-        "p50": float(np.percentile(values, 50)),
-        "p95": float(np.percentile(values, 95)),
-        "max": float(np.max(values)),
-    }
+def failure_by_op(base: Sampled) -> dict[str, float]:
+    """Return the failure rate in percent over the problems that hold an operation, by its name."""
+    rates: dict[str, list[float]] = defaultdict(list)
+    for problem, row in zip(base.problems, base.passed, strict=True):
+        for name in problem.meta["ops"]:
+            rates[name].append(100 * (1 - float(row.mean())))
+    return {name: round(float(np.mean(values)), 1) for name, values in sorted(rates.items())}
 
 
 def main() -> None:
     """Calibrate as the command line says and write a JSON file."""
     parser = argparse.ArgumentParser(description="Measure the embedded coder's base behaviour.")
-    parser.add_argument("--model", required=True)
+    parser.add_argument("--model", required=True, help="checkpoint folder, minicode-1m or minicode-5m")
     parser.add_argument("--split", default="adaptation")
     parser.add_argument("--problems", type=int, default=256)
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=8, help="probe inputs asked for, per problem")
     parser.add_argument("--batch-size", type=int, default=2048)
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--workers", type=int, default=0, help="sandbox processes; 0: one a core")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    begin = time.perf_counter()
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).to(options.device).eval()
-    tokenizer = AutoTokenizer.from_pretrained(options.model)
-    with Sandbox(options.workers) as sandbox:
-        report = calibrate(
-            model,
-            tokenizer,
-            sandbox,
-            split_name=options.split,
-            n_problems=options.problems,
-            n_samples=options.samples,
-            rounds=options.rounds,
-            batch_size=options.batch_size,
-            seed=options.seed,
-        )
-    report["total_s"] = round(time.perf_counter() - begin, 1)
+    report = calibrate(
+        Path(resolve_model(options.model)),
+        split_name=options.split,
+        n_problems=options.problems,
+        n_samples=options.samples,
+        rounds=options.rounds,
+        batch_size=options.batch_size,
+        device=options.device,
+        workers=options.workers,
+        seed=options.seed,
+    )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(report))  # noqa: T201

@@ -21,7 +21,7 @@ from tipprobe.problems.minicode.programs import (
     write_input,
     write_program,
 )
-from tipprobe.problems.minicode.world import Tip, WorldConfig, draw_deeds, draw_spec, draw_tip, in_split
+from tipprobe.problems.minicode.world import Tip, WorldConfig, draw_deeds, draw_spec, draw_tip, specs
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import code_prompt, probe_prompt, tip_request_prompt
 
@@ -47,14 +47,19 @@ class Mixture:
     """Shares of the corpus: programs without a tip take the rest.
 
     Attributes:
-        guided: programs written with a tip in the prompt (right, misleading, or about something else).
+        guided: programs written with a tip in the prompt: 50 % right, 40 % misleading, the rest about an
+            operation of some other problem, so that a tip is not followed blindly.
+        guided_underspecified: share of under-specified problems among those.  Left at the world's 0.2, there
+            are about a thousand documents for each open rule, and a coder of a million parameters then
+            ignores the tips about half of the rules.
         probes: probe inputs, with zero to eight earlier inputs shown.
         tips: tips asked for, right about half of the time.
     """
 
-    guided: float = 0.2
-    probes: float = 0.18
-    tips: float = 0.07
+    guided: float = 0.3
+    guided_underspecified: float = 0.6
+    probes: float = 0.15
+    tips: float = 0.05
 
 
 def fenced(program: str) -> str:
@@ -72,18 +77,15 @@ def bare_problem(spec: Spec) -> Problem:
 
 def draw_document(config: WorldConfig, mixture: Mixture, rng: random.Random) -> tuple[Prompt, str]:
     """Return one prompt with one reply, as some programmer may have written it."""
-    spec = draw_spec(config, rng, "pretraining")
-    while not in_split(spec, "pretraining"):
-        spec = draw_spec(config, rng, "pretraining")
+    task = rng.random() - mixture.guided
+    guided = task < 0
+    spec = next(specs(config, rng, "pretraining", mixture.guided_underspecified if guided else None))
     problem = bare_problem(spec)
-    task = rng.random()
-    if task < mixture.probes:
+    if 0 <= task < mixture.probes:
         return probe_document(spec, problem, rng)
-    if task < mixture.probes + mixture.tips:
+    if 0 <= task - mixture.probes < mixture.tips:
         return tip_request_prompt(problem), draw_corpus_tip(spec, config, rng, right=0.5, misleading=0.2).text
-    tip = None
-    if task < mixture.probes + mixture.tips + mixture.guided:
-        tip = draw_corpus_tip(spec, config, rng, right=0.45, misleading=0.35)
+    tip = draw_corpus_tip(spec, config, rng, right=0.5, misleading=0.4) if guided else None
     program = write_program(spec, draw_deeds(spec, config, rng, tip), rng)
     return code_prompt(problem, tip.text if tip else None), fenced(program)
 
@@ -93,7 +95,7 @@ def draw_corpus_tip(
 ) -> Tip:
     """Return a tip that is right, misleading, or (the rest) about an operation of some other problem."""
     opened = [step for step in spec.steps if step.op.open]
-    step = opened[0] if opened and rng.random() < 0.7 else rng.choice(spec.steps)
+    step = opened[0] if opened and rng.random() < 0.8 else rng.choice(spec.steps)
     kind = rng.random()
     if kind < right + misleading:
         return draw_tip(step, kind < right, rng)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tipprobe.evaluation.agreement import auc
 from tipprobe.probes.consensus import probe_consensus
 from tipprobe.problems.minicode.ops import ALL_OPS
 from tipprobe.problems.minicode.programs import Deed, Spec, draw_data, outcome, parse_input
@@ -55,32 +56,23 @@ def sharpened_deeds(
 
 
 def behaviour(passed: np.ndarray, pcr: np.ndarray) -> dict[str, float | None]:
-    """Return the calibrated quantities of a (problems, samples) table of hidden verdicts and PCR values."""
-    wrong = ~passed.ravel()
-    flat = pcr.ravel()
+    """Return the calibrated quantities of a (problems, samples) table of hidden verdicts and PCR values.
+
+    Rates are in percent; None where there is nothing to take a rate of.
+    """
+    wrong, flat = ~passed.ravel(), pcr.ravel()
     low, full = flat <= 0.5, flat == 1
+    area = auc(flat, passed.ravel())
     return {
         "problems": passed.shape[0],
         "pass@1": round(100 * float(passed.mean()), 1),
         f"pass@{passed.shape[1]}": round(100 * float(passed.any(1).mean()), 1),
-        "auc": auc(flat, passed.ravel()),
+        "auc": None if np.isnan(area) else round(area, 3),
         "fail_at_pcr<=0.5": round(100 * float(wrong[low].mean()), 1) if low.any() else None,
         "fail_at_pcr=1": round(100 * float(wrong[full].mean()), 1) if full.any() else None,
         "share_pcr<=0.5": round(float(low.mean()), 3),
         "share_pcr=1": round(float(full.mean()), 3),
     }
-
-
-def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
-    """Return the area under the ROC curve, ties counted half; None if one class is missing."""
-    positives = int(labels.sum())
-    negatives = len(labels) - positives
-    if not positives or not negatives:
-        return None
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    midranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-    area = (midranks[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives)
-    return round(float(area), 3)
 
 
 def estimate(

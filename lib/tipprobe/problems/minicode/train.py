@@ -12,9 +12,11 @@ import argparse
 import json
 import math
 import os
+import platform
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ SIZES = {
     "1m": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 2},
     "5m": {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 4},
 }
-STEPS = {"1m": 4000, "5m": 2400}
+STEPS = {"1m": 5600, "5m": 3360}
 LEARNING_RATE = {"1m": 4e-3, "5m": 2e-3}
 
 
@@ -59,7 +61,7 @@ class Recipe:
     """
 
     size: str = "1m"
-    steps: int = 4000
+    steps: int = 5600
     batch: int = 256
     learning_rate: float = 4e-3
     warmup: float = 0.05
@@ -170,9 +172,10 @@ def train(recipe: Recipe, out: Path, device: str = "cpu", workers: int = 1) -> P
     fast = fast_tokenizer(tokenizer)
     model = new_model(recipe.size, tokenizer.get_vocab_size(), fast.pad_token_id, fast.eos_token_id)
     parameters = sum(p.numel() for p in model.parameters())
+    corpus_s = time.perf_counter() - begin
     say(
         f"{recipe.size}: {parameters:,} parameters; {len(tokens.ids):,} documents, "
-        f"{tokens.lengths.mean():.0f} tokens on average, after {time.perf_counter() - begin:.0f} s"
+        f"{tokens.lengths.mean():.0f} tokens on average, after {corpus_s:.0f} s"
     )
     curve = fit(model, tokens, recipe, device)
     out.mkdir(parents=True, exist_ok=True)
@@ -188,18 +191,42 @@ def train(recipe: Recipe, out: Path, device: str = "cpu", workers: int = 1) -> P
     model.save_pretrained(out)
     save_tokenizer(tokenizer, out)
     record = asdict(recipe) | {
+        "shape": SIZES[recipe.size],
         "parameters": parameters,
         "documents_kept": len(tokens.ids),
         "mean_tokens": round(float(tokens.lengths.mean()), 2),
         "curve": curve,
         "prompts": prompt_hashes(),
-        "torch": torch.__version__,
+        "command": command_line(recipe),
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in ("torch", "transformers", "tokenizers", "numpy")},
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "workers": workers,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "corpus_s": round(corpus_s, 1),
         "train_s": round(time.perf_counter() - begin, 1),
     }
     (out / "recipe.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (out / "README.md").write_text(model_card(record), encoding="utf-8")
     return out
+
+
+def flat(recipe: Recipe) -> dict[str, Any]:
+    """Return all knobs of a recipe by their names on the command line (underscores for hyphens)."""
+    values = asdict(recipe)
+    world, mixture = values.pop("world"), values.pop("mixture")
+    world["world_seed"] = world.pop("seed")
+    return values | world | mixture
+
+
+def command_line(recipe: Recipe) -> str:
+    """Return the command that runs `recipe`; options at their defaults are left out."""
+    given = flat(recipe)
+    usual = flat(parse_recipe(["--size", recipe.size, "--out", "DIR"])[0])
+    changed = [f"--{name.replace('_', '-')} {v}" for name, v in given.items() if v != usual[name]]
+    return " ".join(
+        ["python -m tipprobe.problems.minicode.train", f"--size {recipe.size}", *changed, "--out DIR"]
+    )
 
 
 def model_card(record: dict[str, Any]) -> str:

@@ -45,6 +45,9 @@ BUCKETS = {
     "heldout": (90, 100),
     "transfer": (70, 100),
 }
+#: Weights of one, two and three list operations.  Under-specified problems are shorter, so that their success
+#: turns on the open rule more than on the other steps.
+LONG, SHORT = (3, 4, 3), (5, 4, 1)
 N_EXAMPLES = 3
 N_TESTS = 12
 LEAD_INS = ("", "Careful: ", "Note: ", "Remember: ")
@@ -55,7 +58,8 @@ class WorldConfig:
     """Knobs of the world's error structure and composition.
 
     Attributes:
-        seed: draws which operations are misconceived how often, and which are hard.
+        seed: draws which operations are misconceived how often, and which are hard.  The default was picked
+            out of 24 because `estimate` puts it in the middle of the calibrated ranges on both splits.
         misconception_a: first parameter of the Beta distribution of misconception rates.
         misconception_b: second parameter; a small sum of both makes rates near 0 and near 1 frequent.
         slip_easy: rate at which another operation's code stands in for an easy one.
@@ -70,14 +74,14 @@ class WorldConfig:
         follow: probability that a tip about a step is followed.
     """
 
-    seed: int = 3
+    seed: int = 22
     misconception_a: float = 0.15
     misconception_b: float = 0.4
     slip_easy: float = 0.02
     slip_hard: float = 0.6
     hard_share: float = 0.3
     hard_link: float = 0.6
-    guess_low: float = 0.55
+    guess_low: float = 0.65
     guess_high: float = 0.85
     underspecified_share: float = 0.2
     call_share: float = 0.4
@@ -119,18 +123,24 @@ def error_rates(config: WorldConfig) -> dict[str, Rates]:
     return rates
 
 
-def draw_spec(config: WorldConfig, rng: random.Random, split: str) -> Spec:
-    """Return a random specification; whether its sequence belongs to `split` is for `in_split` to say."""
+def draw_spec(
+    config: WorldConfig, rng: random.Random, split: str, underspecified: float | None = None
+) -> Spec:
+    """Return a random specification; whether its sequence belongs to `split` is for `in_split` to say.
+
+    `underspecified` takes the place of the share in `config`.
+    """
     if split == "transfer":
         ops, terminals = TRANSFER_OPS, TRANSFER_TERMINALS
     elif split == "pretraining":
         ops, terminals = ALL_OPS, ALL_TERMINALS
     else:
         ops, terminals = MAIN_OPS, MAIN_TERMINALS
-    n_ops = rng.choices((1, 2, 3), (3, 4, 3))[0]
+    unsaid = rng.random() < (config.underspecified_share if underspecified is None else underspecified)
+    n_ops = rng.choices((1, 2, 3), SHORT if unsaid else LONG)[0]
     chosen = rng.sample([op for op in ops if not op.open], n_ops)
     chosen.append(rng.choice([op for op in terminals if not op.open]))
-    if rng.random() < config.underspecified_share:
+    if unsaid:
         place = rng.choice((rng.randrange(n_ops), n_ops))
         chosen[place] = rng.choice([op for op in (terminals if place == n_ops else ops) if op.open])
     layout = "call" if rng.random() < config.call_share else rng.choice(list(LAYOUTS))
@@ -154,10 +164,12 @@ def in_split(spec: Spec, split: str) -> bool:
     return first <= bucket < past
 
 
-def specs(config: WorldConfig, rng: random.Random, split: str) -> Iterator[Spec]:
-    """Yield endless specifications of one split."""
+def specs(
+    config: WorldConfig, rng: random.Random, split: str, underspecified: float | None = None
+) -> Iterator[Spec]:
+    """Yield endless specifications of one split; for `underspecified` see `draw_spec`."""
     while True:
-        spec = draw_spec(config, rng, split)
+        spec = draw_spec(config, rng, split, underspecified)
         if in_split(spec, split):
             yield spec
 
