@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tipprobe import paths
+from tipprobe.errors import ParameterError
 from tipprobe.series import notebooks
 from tipprobe.series.params import NOT_IN_KEY
 from tipprobe.series.stages import StageSpec
@@ -154,8 +155,16 @@ def _data_files(folder: Path) -> list[Path]:
 
 
 def own_params(spec: StageSpec, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of `values` that the stage's notebook names in its parameters cell."""
-    return {name: values[name] for name in notebooks.parameters(spec.notebook)}
+    """Return the part of `values` that the stage's notebook names in its parameters cell.
+
+    Raises:
+        ParameterError: the notebook names a parameter that `tipprobe.series.params` does not know.
+    """
+    own = notebooks.parameters(spec.notebook)
+    unknown = [name for name in own if name not in values]
+    if unknown:
+        raise ParameterError(f"{spec.notebook.name} has a parameter {unknown[0]!r} that no profile can hold")
+    return {name: values[name] for name in own}
 
 
 def key_parts(spec: StageSpec, params: Mapping[str, Any], upstream: Mapping[str, Mapping[str, str]]) -> dict:

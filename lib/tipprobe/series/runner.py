@@ -54,6 +54,18 @@ _REFUSALS = {
 State = Literal["done", "ran", "failed", "stopped", "not run", "not in profile"]
 
 
+#: Environment of a stage's process, whatever the user's is.
+_FIXED_ENV = {
+    "TIPPROBE_HEADLESS": "1",
+    "TIPPROBE_PREFIX": sys.prefix,
+    "TIPPROBE_ROOT": str(paths.ROOT),
+    # A kernel of the same name in the user's home would otherwise win over this environment's.
+    "JUPYTER_PREFER_ENV_PATH": "1",
+    "PYTHONUNBUFFERED": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
+
+
 @dataclass(slots=True)
 class StageResult:
     """What happened to one stage in a run."""
@@ -297,7 +309,7 @@ def execute(stage: StageSpec, own: Mapping[str, Any], out: Path, screen: Screen)
             stdin=subprocess.DEVNULL,
             stdout=raw,
             stderr=raw,
-            env=os.environ | _child_env(),
+            env=_child_env(screen.live) | os.environ | _FIXED_ENV,
             start_new_session=True,
         )
         try:
@@ -318,18 +330,13 @@ def execute(stage: StageSpec, own: Mapping[str, Any], out: Path, screen: Screen)
         )
 
 
-def _child_env() -> dict[str, str]:
+def _child_env(live: bool) -> dict[str, str]:
+    """Return what the environment of a stage has unless the user sets it differently."""
     return {
-        "TIPPROBE_HEADLESS": "1",
-        "TIPPROBE_PREFIX": sys.prefix,
-        "TIPPROBE_ROOT": str(paths.ROOT),
-        # A kernel of the same name in the user's home would otherwise win over this environment's.
-        "JUPYTER_PREFER_ENV_PATH": "1",
         "PYTHONHASHSEED": "0",
-        "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TIPPROBE_PROGRESS_S": "10" if live else "30",
     }
 
 
@@ -484,7 +491,7 @@ class Screen:
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
-        self._live = stream.isatty()
+        self.live = stream.isatty()
         self._drawn = ""
 
     def line(self, text: str) -> None:
@@ -495,12 +502,12 @@ class Screen:
 
     def progress(self, stage: str, text: str) -> None:
         """Write a notebook's progress line, unless the status line shows it anyway."""
-        if not self._live:
+        if not self.live:
             self.line(f"  {stage[:2]} {text}")
 
     def status(self, text: str) -> None:
         """Draw the status line."""
-        if not self._live:
+        if not self.live:
             return
         width = shutil.get_terminal_size().columns - 1
         text = text if len(text) <= width else text[: width - 1] + "…"
