@@ -250,10 +250,9 @@ def _value_text(value: Any) -> str:
 
 
 def _figures(out: Path, folder: Path) -> list[dict[str, Any]]:
-    """Copy the stages' figures into the report and return them by stage."""
-    groups = []
+    """Copy the stages' figures, with the numbers they show, into the report and return them in order."""
+    figures = []
     for stage in STAGES:
-        items = []
         for png in sorted((out / stage.name / "figures").glob("*.png")):
             target = folder / "figures" / stage.name
             target.mkdir(parents=True, exist_ok=True)
@@ -262,10 +261,9 @@ def _figures(out: Path, folder: Path) -> list[dict[str, Any]]:
                 if path.is_file():
                     shutil.copy2(path, target / path.name)
                     links.append((path.suffix[1:], f"figures/{stage.name}/{path.name}"))
-            items.append({"name": png.stem.replace("_", " "), "src": links[0][1], "links": links[1:]})
-        if items:
-            groups.append({"title": f"{stage.number} {stage.title}", "members": items})
-    return groups
+            name = png.stem.replace("_", " ")
+            figures.append({"stage": stage.number, "name": name, "src": links[0][1], "links": links[1:]})
+    return figures
 
 
 def notebook_body(path: Path) -> tuple[str, str]:
