@@ -92,6 +92,17 @@ def test_rewards_and_the_labels_they_read(sandbox):
     assert len(set(draws)) > 5 and draws[3] == tuple(score(sandbox, reward="random", step=3).hits)
 
 
+def test_unittest_problems_vote_with_returned_values(sandbox):
+    problem = Problem("p", "Add.", kind="unittest", entry_point="f", test_code="assert True")
+    sandbox.table = {
+        "one()": [Run("ok", value="[1, 2]")],
+        "two()": [Run("ok", value="(1, 2)", stdout=b"noise")],
+    }
+    group = score(sandbox, [reply("one()"), reply("two()"), reply("one()")], problem=problem)
+    assert group.consensus.majority[0] == frozenset({"[1, 2]"})
+    assert group.hits.tolist() == [3, 3, 3] and sandbox.calls[0][0].entry_point == "f"
+
+
 def test_a_reward_without_its_tests_is_refused(sandbox):
     with pytest.raises(DataError, match="public examples"):
         score(sandbox, reward="public", problem=Problem("p", "Add."))

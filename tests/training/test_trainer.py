@@ -2,7 +2,7 @@
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -292,8 +292,9 @@ def test_problems_that_cannot_be_trained_on(toy, toy_coder, problems):
     assert list(reasons) == [p.id for p in problems]
     assert "max_tokens 440 > context 512" in reasons["p0"]
     config = AdaptConfig(**({"method": "erpo"} | toy))
-    empty = {**sets, "p1": type(sets["p1"])("p1", ())}
+    empty = {**sets, "p1": replace(sets["p1"], probes=())}
     assert unusable_problems(problems, empty, tokenizer, model, config) == {"p1": "no probes"}
-    del sets["p2"]
-    with pytest.raises(DataError, match="p2"):
-        unusable_problems(problems, sets, tokenizer, model, config)
+    other = {**sets, "p2": replace(sets["p2"], fingerprint="of another statement")}
+    for wrong in (other, {key: value for key, value in sets.items() if key != "p2"}):
+        with pytest.raises(DataError, match=r"'p2'.*run notebook 05 again"):
+            unusable_problems(problems, wrong, tokenizer, model, config)

@@ -3,13 +3,22 @@
 from tipprobe.probes.consensus import Consensus, probe_consensus
 from tipprobe.probes.generate import generate_probes, merge_probe_sets, mutation_probes, probe_header
 from tipprobe.probes.mutate import mutate_examples
-from tipprobe.probes.types import Probe, ProbeSet, read_probe_header, read_probe_sets, write_probe_sets
+from tipprobe.probes.types import (
+    Probe,
+    ProbeSet,
+    check_probe_sets,
+    problem_fingerprint,
+    read_probe_header,
+    read_probe_sets,
+    write_probe_sets,
+)
 from tipprobe.probes.validity import extract_input, normalise, static_reason
 
 __all__ = [
     "Consensus",
     "Probe",
     "ProbeSet",
+    "check_probe_sets",
     "extract_input",
     "generate_probes",
     "merge_probe_sets",
@@ -18,6 +27,7 @@ __all__ = [
     "normalise",
     "probe_consensus",
     "probe_header",
+    "problem_fingerprint",
     "read_probe_header",
     "read_probe_sets",
     "static_reason",

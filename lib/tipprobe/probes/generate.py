@@ -21,7 +21,7 @@ from tipprobe.errors import ParameterError
 from tipprobe.models.types import Sampler, Sampling
 from tipprobe.probes.mutate import mutate_examples
 from tipprobe.probes.rng import keyed_seed
-from tipprobe.probes.types import Probe, ProbeSet, Source
+from tipprobe.probes.types import Probe, ProbeSet, Source, problem_fingerprint
 from tipprobe.probes.validity import extract_input, normalise, static_reason
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import probe_prompt, prompt_hashes
@@ -113,7 +113,8 @@ def merge_probe_sets(problems: Sequence[Problem], *sources: Sequence[ProbeSet]) 
                     counts["duplicate"] += 1
                     counts["kept"] -= 1
         counts["examples"] = sum(probe.source == "example" for probe in seen.values())
-        merged.append(ProbeSet(problem.id, tuple(seen.values()), dict(counts)))
+        fingerprint = problem_fingerprint(problem)
+        merged.append(ProbeSet(problem.id, tuple(seen.values()), dict(counts), fingerprint))
     return merged
 
 
@@ -166,7 +167,8 @@ class _Builder:
         return None
 
     def build(self) -> ProbeSet:
-        return ProbeSet(self.problem.id, tuple(self.probes.values()), dict(self.counts))
+        fingerprint = problem_fingerprint(self.problem)
+        return ProbeSet(self.problem.id, tuple(self.probes.values()), dict(self.counts), fingerprint)
 
     def _drop(self, kind: str, reason: str | None = None) -> None:
         self.counts[kind] += 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tipprobe.errors import DataError
-from tipprobe.problems.schema import read_jsonl, write_jsonl
+from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 
 Source = Literal["example", "model", "mutation"]
 #: Version of the file format, in its header.
@@ -39,16 +41,45 @@ class ProbeSet:
         counts: ``requested`` inputs, of which ``generated`` came back, of which ``malformed``, ``too_long``
             and ``duplicate`` were dropped and ``kept`` became probes; ``examples`` is the number of example
             inputs among the probes.  ``malformed:<reason>`` splits ``malformed`` by `static_reason`.
+        fingerprint: `problem_fingerprint` of the problem they were made for.
     """
 
     problem_id: str
     probes: tuple[Probe, ...]
     counts: dict[str, int] = field(default_factory=dict)
+    fingerprint: str = ""
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The probes' inputs."""
         return tuple(probe.input for probe in self.probes)
+
+
+def problem_fingerprint(problem: Problem) -> str:
+    """Return 12 hex digits that change with anything about a problem that its probes depend on."""
+    parts = [problem.id, problem.kind, problem.statement, problem.entry_point, problem.starter_code]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+def check_probe_sets(problems: Iterable[Problem], sets: dict[str, ProbeSet], source: object) -> None:
+    """Make sure that every problem has probes of its own in `sets`.
+
+    Args:
+        problems: problems about to be run on probes.
+        sets: probe sets by problem id.
+        source: where they come from, for the message.
+
+    Raises:
+        DataError: a problem is missing, or its probes were made for another problem of the same id.
+    """
+    for problem in problems:
+        if problem.id not in sets:
+            what = f"problem {problem.id!r} is not in {source}: the probes were made for other problems"
+        elif sets[problem.id].fingerprint != problem_fingerprint(problem):
+            what = f"the probes of {problem.id!r} in {source} were made for another problem of that name"
+        else:
+            continue
+        raise DataError(f"{what}; run notebook 05 again with these problems")
 
 
 def write_probe_sets(path: Path, sets: Iterable[ProbeSet], header: dict[str, Any]) -> None:
@@ -63,6 +94,7 @@ def write_probe_sets(path: Path, sets: Iterable[ProbeSet], header: dict[str, Any
     records += [
         {
             "problem_id": s.problem_id,
+            "fingerprint": s.fingerprint,
             "probes": [{"input": p.input, "source": p.source} for p in s.probes],
             "counts": s.counts,
         }
@@ -83,7 +115,7 @@ def read_probe_sets(path: Path) -> dict[str, ProbeSet]:
     for number, record in enumerate(records[1:], 2):
         try:
             probes = tuple(Probe(p["input"], p["source"]) for p in record["probes"])
-            probe_set = ProbeSet(record["problem_id"], probes, record["counts"])
+            probe_set = ProbeSet(record["problem_id"], probes, record["counts"], record["fingerprint"])
         except (KeyError, TypeError) as error:
             raise DataError(f"{path}, record {number}: not a probe set ({error})") from error
         if any(p.source not in get_args(Source) for p in probes):

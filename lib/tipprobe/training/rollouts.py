@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -133,6 +133,7 @@ def score_groups(
         SandboxError: the execution machinery failed.
         DataError: the reward needs tests that a problem does not have.
     """
+    problems = [_votable(problem) for problem in problems]
     batch = _Executions(sandbox, limits)
     labels = [_labelled_tests(problem, reward) for problem in problems]
     extracted = [[_extract(completion) for completion in group] for group in groups]
@@ -284,6 +285,14 @@ def _outcome(run: Run, problem: Problem) -> Outcome:
     if key is not None:
         return Outcome("ok", key)
     return Outcome("unusable_output" if run.ok else run.status)
+
+
+def _votable(problem: Problem) -> Problem:
+    """Return the problem as one whose outputs can be compared.
+
+    A ``unittest`` problem is graded by code, but its function can be called on probes like any other.
+    """
+    return replace(problem, kind="call") if problem.kind == "unittest" else problem
 
 
 def _labelled_tests(problem: Problem, reward: Reward) -> tuple[Test, ...]:

@@ -45,7 +45,7 @@ from tipprobe.errors import DataError, ParameterError
 from tipprobe.models.transformers_sampler import encode_prompt, generate_ids, pad_token_id
 from tipprobe.models.types import Completion
 from tipprobe.probes.rng import keyed_rng, keyed_seed
-from tipprobe.probes.types import ProbeSet
+from tipprobe.probes.types import ProbeSet, check_probe_sets
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import code_prompt
 from tipprobe.training.config import AdaptConfig
@@ -158,22 +158,20 @@ def unusable_problems(
     """Return ``{problem id: why it cannot be trained on}``: long prompt, no probes, or no needed tests.
 
     Raises:
-        DataError: a problem is missing from the probe file altogether.
+        DataError: a problem has no entry in the probe file, or that of another problem of its name.
     """
+    check_probe_sets(problems, probe_sets, config.probes)
     context = model.config.get_text_config().max_position_embeddings
     reward = get_method(config.method).reward
     reasons: dict[str, str] = {}
     for problem in problems:
-        if problem.id not in probe_sets:
-            raise DataError(
-                f"problem {problem.id!r} is not in {config.probes}: the probes were made for other problems; "
-                "run notebook 05 again with the same problems"
-            )
         length = len(encode_prompt(tokenizer, code_prompt(problem)))
         if length + config.max_tokens > context:
             reasons[problem.id] = (
                 f"prompt of {length} tokens + max_tokens {config.max_tokens} > context {context}"
             )
+        elif problem.kind != "stdin" and not problem.entry_point:
+            reasons[problem.id] = "no function to call on probes"
         elif not probe_sets[problem.id].probes:
             reasons[problem.id] = "no probes"
         elif reward == "public" and not problem.examples:
