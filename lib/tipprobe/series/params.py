@@ -11,11 +11,12 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tipprobe import paths
 from tipprobe.errors import ParameterError
@@ -262,17 +263,23 @@ def _check(values: dict[str, Any], where: str) -> dict[str, Any]:
     return checked
 
 
+@cache
+def _adapter(key: str) -> TypeAdapter[Any]:
+    field = Params.model_fields[key]
+    config = ConfigDict(strict=True, allow_inf_nan=False)
+    return TypeAdapter(Annotated[field.annotation, field], config=config)
+
+
 def _check_one(key: str, value: Any, where: str) -> Any:
     """Check one value against its field.  A partial set of parameters cannot go through the whole model."""
     try:
-        checked = Params.__pydantic_validator__.validate_assignment(Params.model_construct(), key, value)
+        return _adapter(key).validate_python(value)
     except ValidationError as error:
-        raise ParameterError(f"{where}: {_explain(key, value, error.errors()[0])}") from error
-    return checked[0][key] if isinstance(checked, tuple) else getattr(checked, key)
+        raise ParameterError(f"{where}: {_explain(key, error.errors()[0])}") from error
 
 
-def _explain(key: str, value: Any, error: Any) -> str:
-    name = key + "".join(f"[{part}]" for part in error["loc"][1:] if isinstance(part, int))
+def _explain(key: str, error: Any) -> str:
+    name = key + "".join(f"[{part}]" for part in error["loc"] if isinstance(part, int))
     bad, kind, context = error["input"], error["type"], error.get("ctx", {})
     shown = f"the text {json.dumps(bad)}" if isinstance(bad, str) else json.dumps(bad, default=str)
     match kind:
