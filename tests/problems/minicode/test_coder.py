@@ -18,9 +18,9 @@ from tipprobe.problems.minicode.corpus import (
     render,
     train_tokenizer,
 )
-from tipprobe.problems.minicode.estimate import behaviour, estimate, sharpen
+from tipprobe.problems.minicode.estimate import LEAST_GAIN, TARGETS, behaviour, estimate
 from tipprobe.problems.minicode.train import Recipe, batches, parse_recipe, reply_loss, train
-from tipprobe.problems.minicode.world import draw_deeds, draw_tip, split_with_specs
+from tipprobe.problems.minicode.world import draw_deeds, draw_tip, sharpen, split_with_specs
 from tipprobe.prompts import code_prompt
 
 CONFIG, MIXTURE = WorldConfig(), Mixture()
@@ -122,20 +122,15 @@ def test_sharpen_by_hand():
 def test_behaviour_by_hand():
     passed, pcr = np.array([[True, False], [False, False]]), np.array([[1.0, 1.0], [0.5, 0.2]])
     found = behaviour(passed, pcr)
-    assert found["auc"] == pytest.approx(2.5 / 3, abs=1e-3)  # 2 pairs won, 1 tied, of 3
-    assert behaviour(~passed | True, pcr)["auc"] is None
-    assert (found["pass@1"], found["pass@2"]) == (25.0, 50.0)
-    assert (found["fail_at_pcr<=0.5"], found["fail_at_pcr=1"]) == (100.0, 50.0)
+    assert found["auc"].mean == pytest.approx(2.5 / 3)  # 2 pairs won, 1 tied, of 3
+    assert (found["pass@1"].mean, found["pass@2"].mean) == (25.0, 50.0)
+    assert (found["fail_at_pcr<=0.5"].mean, found["fail_at_pcr=1"].mean) == (100.0, 50.0)
 
 
 def test_default_knobs_are_estimated_to_be_in_the_calibrated_region():
     for split_name in ("adaptation", "transfer"):
-        found = estimate(CONFIG, split=split_name, n_problems=256)
-        assert 20 <= found["all"]["pass@1"] <= 35
-        assert 40 <= found["all"]["pass@16"] <= 65
-        assert found["all"]["auc"] >= 0.72
-        assert found["all"]["fail_at_pcr<=0.5"] >= 90
-        assert 40 <= found["all"]["fail_at_pcr=1"] <= 60
-        tips = found["tip pass@1"]
-        assert tips["right"] >= tips["none"] + 33
-        assert tips["wrong"] <= tips["none"]
+        found, tips = estimate(CONFIG, split=split_name)
+        for name, (low, high) in TARGETS.items():
+            assert low <= found[name].mean <= high, (split_name, name)
+        assert tips["gain_tip"].mean >= LEAST_GAIN + 8
+        assert tips["gain_wrong_tip"].mean < 0

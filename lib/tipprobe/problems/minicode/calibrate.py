@@ -21,11 +21,12 @@ import numpy as np
 
 from tipprobe.errors import DataError
 from tipprobe.evaluation.grade import grade
+from tipprobe.evaluation.intervals import Interval
 from tipprobe.models.load import load_model, model_revision, resolve_model
 from tipprobe.models.types import Completion, Sampler, Sampling
 from tipprobe.probes.generate import generate_probes
 from tipprobe.probes.types import ProbeSet
-from tipprobe.problems.minicode.estimate import behaviour
+from tipprobe.problems.minicode.estimate import behaviour, tip_gains
 from tipprobe.problems.minicode.world import WorldConfig, split_with_specs
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import code_prompt, tip_request_prompt
@@ -120,7 +121,7 @@ def tip_effects(
             for i, problem in enumerate(base.problems)
             if "tip" in problem.meta and problem.meta["underspecified"] == (name == "underspecified")
         ]
-        effects[name] = {"none": base.passed[rows].mean(1)}
+        effects[name] = {"none": base.passed[rows].mean(1) if rows else np.array([])}
         for kind in ("tip", "wrong_tip"):
             chosen = [base.problems[i] for i in rows]
             problems += chosen
@@ -204,7 +205,10 @@ def calibrate(
         "world": asdict(world),
         "model_revision": sampler.revision,
         "device": str(model.device),
-        **{name: behaviour(base.passed[rows], base.pcr[rows]) for name, rows in kinds(problems).items()},
+        "behaviour": {
+            name: records(behaviour(base.passed[rows], base.pcr[rows]))
+            for name, rows in kinds(problems).items()
+        },
         "no_code": sum(extract_code(reply.text).code is None for reply in replies),
         "truncated": sum(reply.finish_reason == "length" for reply in replies),
         "reply_tokens": {
@@ -214,13 +218,21 @@ def calibrate(
         "entropy": round(mean_entropy(model, tokenizer, base), 4),
         "probes": dict(sum((Counter(found.counts) for found in probes), Counter())),
         "failure_by_op": failure_by_op(base),
-        "tips": {
-            name: {"problems": len(rates["none"])}
-            | {kind: round(100 * float(values.mean()), 1) for kind, values in rates.items() if len(values)}
-            for name, rates in effects.items()
-        },
+        "tips": {name: records(tip_gains(r)) for name, r in effects.items() if len(r["none"])},
         "tips_written": [reply.text for (reply,) in asked],
         "total_s": round(time.perf_counter() - begin, 1),
+    }
+
+
+def records(intervals: dict[str, Interval]) -> dict[str, dict[str, float | None]]:
+    """Return intervals as JSON values, rounded; None for NaN."""
+    return {
+        name: {
+            key: None if np.isnan(value) else round(value, 3 if name.startswith("auc") else 1)
+            for key, value in (("mean", found.mean), ("low", found.low), ("high", found.high))
+        }
+        | {"problems": found.n}
+        for name, found in intervals.items()
     }
 
 

@@ -192,21 +192,39 @@ def draw_tip(step: Step, right: bool, rng: random.Random) -> Tip:
     )
 
 
-def draw_deeds(spec: Spec, config: WorldConfig, rng: random.Random, tip: Tip | None = None) -> list[Deed]:
-    """Return what one programmer's attempt does, errors included."""
+def draw_deeds(
+    spec: Spec, config: WorldConfig, rng: random.Random, tip: Tip | None = None, top_p: float = 1.0
+) -> list[Deed]:
+    """Return what one programmer's attempt does, errors included.
+
+    With `top_p` below 1 the attempt is that of a sampler which cuts off each choice's unlikely tail.
+    """
     rates = error_rates(config)
     deeds: list[Deed] = []
     for step in spec.steps:
-        rate = rates[step.op.name]
-        wrong, slip = rate.misconception, rate.slip
+        wrong, slip = rates[step.op.name].misconception, rates[step.op.name].slip
         if tip is not None and tip.op == step.op.name:
             wrong = 1 - config.follow if tip.right else config.follow
             slip = config.slip_easy
-        if rng.random() < slip:
+        if rng.random() < sharpen(slip, len(ALL_OPS) - 1, top_p):
             deeds.append(draw_slip(step, rng))
         else:
-            deeds.append((step.op, step.k, rng.random() < wrong))
+            deeds.append((step.op, step.k, rng.random() < sharpen(wrong, 1, top_p)))
     return deeds
+
+
+def sharpen(rate: float, others: int, top_p: float) -> float:
+    """Return the rate that a nucleus of mass `top_p` makes of a deviation spread over `others` choices."""
+    if top_p >= 1:
+        return rate
+    shares = sorted([(1 - rate, 0)] + [(rate / others, 1)] * others, reverse=True)
+    kept, mass = [0.0, 0.0], 0.0
+    for share, which in shares:
+        if mass >= top_p:
+            break
+        mass += share
+        kept[which] += share
+    return kept[1] / mass
 
 
 def draw_slip(step: Step, rng: random.Random) -> Deed:
