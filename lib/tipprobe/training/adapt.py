@@ -5,35 +5,26 @@ that could not be used, with the reason), ``rollouts.jsonl`` (a record a sample)
 record a rollout step), ``state/`` (restart points, removed at the end), ``checkpoint/`` (the weights after
 the last scheduled step) and, last, ``done.json``.
 
-This module imports no torch: worker processes limit their threads before they do.
+This module imports no torch: worker processes limit their threads before they do (`tipprobe.workers`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
-import multiprocessing
-import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from tipprobe.errors import DataError, StageError, TipprobeError
+from tipprobe.errors import DataError, StageError
 from tipprobe.probes.types import read_probe_sets
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 from tipprobe.training.config import AdaptConfig, identity_hash
+from tipprobe.workers import run_side_by_side
 
 #: Called with (run name, rollout steps done, rollout steps in all, metrics of the last one).
 Progress = Callable[[str, int, int, dict[str, Any]], None]
-
-#: Seconds between two looks at the runs' metrics files.
-POLL_S = 0.5
-_PR_SET_PDEATHSIG = 1
 
 
 def adapt(config: AdaptConfig, progress: Progress | None = None) -> Path:
@@ -80,9 +71,9 @@ def adapt_all(
         progress: called when a run advances, for skipped ones once with all steps done.
 
     Raises:
-        DataError, SandboxError: as `adapt`; the message starts with the run's name.  The other runs are
-        stopped and
-            go on from their restart points next time.
+        DataError: as `adapt`, and if two runs share a folder; the message starts with the run's name.  The
+            other runs are stopped and go on from their restart points next time.
+        SandboxError: as `adapt`.
         StageError: a worker process died (most often for lack of memory).
     """
     if len({config.folder for config in configs}) < len(configs):
@@ -94,39 +85,14 @@ def adapt_all(
                 progress(config.name, config.steps, config.steps, _last_metrics(config.folder))
         else:
             todo.append(config)
-    if todo:
-        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-        processes = min(len(todo), workers or cores)
-        _run_side_by_side(todo, processes, max(1, cores // processes), progress)
+    seen = {config.name: 0 for config in todo}
+
+    def on_poll() -> None:
+        for config in todo:
+            _report(config, seen, progress)
+
+    run_side_by_side(adapt, todo, [config.name for config in todo], workers, on_poll)
     return [config.folder for config in configs]
-
-
-def _run_side_by_side(
-    configs: Sequence[AdaptConfig], processes: int, threads: int, progress: Progress | None
-) -> None:
-    earlier = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(
-        processes,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(os.getpid(), threads),
-    )
-    try:
-        futures = {pool.submit(adapt, config): config for config in configs}
-        seen = {config.name: 0 for config in configs}
-        pending: set[Future[Path]] = set(futures)
-        while pending:
-            done, pending = wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
-            for config in configs:
-                _report(config, seen, progress)
-            for future in done:
-                _raise_named(future, futures[future].name)
-        pool.shutdown()
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - earlier:
-            child.kill()
-        raise
 
 
 def _report(config: AdaptConfig, seen: dict[str, int], progress: Progress | None) -> None:
@@ -137,41 +103,6 @@ def _report(config: AdaptConfig, seen: dict[str, int], progress: Progress | None
     if step != seen[config.name]:
         seen[config.name] = step
         progress(config.name, step, config.steps, metrics)
-
-
-def _raise_named(future: Future[Path], name: str) -> None:
-    try:
-        future.result()
-    except BrokenProcessPool as error:
-        raise StageError(
-            f"a worker process died while {name} was waiting or running, most often for lack of memory: "
-            "use fewer workers or a smaller train_micro_batch and start again; it goes on from the last "
-            "restart point"
-        ) from error
-    except TipprobeError as error:
-        raise type(error)(f"{name}: {error}") from error
-
-
-def _start_worker(parent: int, threads: int) -> None:
-    """Prepare a worker process: it dies with its parent, keeps to its threads and sends nothing anywhere."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent died before the line above
-            os._exit(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted notebook ends its workers itself
-    os.environ |= {
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    }
-    import torch
-    import transformers
-
-    torch.set_num_threads(threads)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
 
 
 def _train(config: AdaptConfig, progress: Progress | None) -> None:
