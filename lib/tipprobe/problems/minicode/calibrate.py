@@ -12,7 +12,7 @@ import argparse
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from tipprobe.training.rollouts import score_groups
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+Progress = Callable[[int, int], None]
 CODE = Sampling(temperature=1.0, top_p=0.8, top_k=20, max_tokens=160)
 PROBE = replace(CODE, max_tokens=48)
 LIMITS = Limits()
@@ -96,41 +97,40 @@ def sample_programs(
     probes: Sequence[ProbeSet],
     n: int,
     sampling: Sampling,
+    progress: Progress | None = None,
 ) -> Sampled:
     """Sample `n` programs a problem without a tip; grade them by hidden tests and by consensus."""
-    replies = sampler.sample([code_prompt(problem) for problem in problems], n, sampling)
+    prompts = [code_prompt(problem) for problem in problems]
+    replies = sampler.sample(prompts, n, sampling, progress=progress)
     scored = score_groups(problems, probes, replies, sandbox, reward="pcr", limits=LIMITS, seed=0, step=0)
     pcr = np.array([group.consensus.pcr for group in scored])
     return Sampled(list(problems), replies, np.array(passes(problems, replies, sandbox)), pcr)
 
 
-def tip_effects(
-    base: Sampled, sampler: Sampler, sandbox: Sandbox, n: int, sampling: Sampling
-) -> dict[str, dict[str, np.ndarray]]:
-    """Return pass@1 of each problem by ``none``, ``tip`` and ``wrong_tip``.
+def tip_rates(
+    problems: Sequence[Problem],
+    sampler: Sampler,
+    sandbox: Sandbox,
+    n: int,
+    sampling: Sampling,
+    kinds: Sequence[str] = ("none", "tip", "wrong_tip"),
+    progress: Progress | None = None,
+) -> dict[str, np.ndarray]:
+    """Return pass@1 of each problem from `n` samples by the kind of tip in the prompt.
 
-    Outer keys are ``underspecified`` (`n` samples a tip) and ``specified`` (at most `SPECIFIED_SAMPLES`);
-    problems without a pitfall to warn of are left out.
+    Args:
+        problems: with ``tip`` and ``wrong_tip`` in their meta data.
+        sampler: the coder.
+        sandbox: runs the programs.
+        n: samples a problem and kind.
+        sampling: how they are drawn.
+        kinds: which prompts to try.
+        progress: called with the replies sampled so far and their total.
     """
-    problems: list[Problem] = []
-    replies: list[list[Completion]] = []
-    effects: dict[str, dict[str, np.ndarray]] = {}
-    for name, count in (("underspecified", n), ("specified", min(n, SPECIFIED_SAMPLES))):
-        rows = [
-            i
-            for i, problem in enumerate(base.problems)
-            if "tip" in problem.meta and problem.meta["underspecified"] == (name == "underspecified")
-        ]
-        effects[name] = {"none": base.passed[rows].mean(1) if rows else np.array([])}
-        for kind in ("tip", "wrong_tip"):
-            chosen = [base.problems[i] for i in rows]
-            problems += chosen
-            replies += sampler.sample([code_prompt(p, p.meta[kind]) for p in chosen], count, sampling)
-    rates = iter([float(np.mean(row)) for row in passes(problems, replies, sandbox)])
-    for rows in effects.values():
-        for kind in ("tip", "wrong_tip"):
-            rows[kind] = np.array([next(rates) for _ in rows["none"]])
-    return effects
+    prompts = [code_prompt(problem, problem.meta.get(kind)) for kind in kinds for problem in problems]
+    replies = sampler.sample(prompts, n, sampling, progress=progress)
+    verdicts = np.array(passes([*problems] * len(kinds), replies, sandbox))
+    return dict(zip(kinds, verdicts.reshape(len(kinds), len(problems), n).mean(2), strict=True))
 
 
 def mean_entropy(
@@ -169,9 +169,9 @@ def mean_entropy(
 def calibrate(
     folder: Path,
     *,
-    split_name: str = "adaptation",
-    n_problems: int = 256,
-    n_samples: int = 16,
+    split: str = "adaptation",
+    problems: int = 256,
+    samples: int = 16,
     rounds: int = 8,
     batch_size: int = 2048,
     device: str = "auto",
@@ -186,28 +186,38 @@ def calibrate(
 
     begin = time.perf_counter()
     world = recorded_world(folder)
-    problems = [problem for problem, _ in split_with_specs(split_name, n_problems, config=world)]
+    chosen = [problem for problem, _ in split_with_specs(split, problems, config=world)]
+    opened = np.array([problem.meta["underspecified"] for problem in chosen])
+    told = np.array(["tip" in problem.meta for problem in chosen])
     model, tokenizer = load_model(str(folder), device)
-    sampler = TransformersSampler(
-        model, tokenizer, revision=model_revision(str(folder)), batch_size=batch_size
-    )
+    revision = model_revision(str(folder))
+    sampler = TransformersSampler(model, tokenizer, revision=revision, batch_size=batch_size)
     code, probe = replace(CODE, seed=seed), replace(PROBE, seed=seed)
-    probes = generate_probes(problems, sampler, n=rounds, sampling=probe)
+    probes = generate_probes(chosen, sampler, n=rounds, sampling=probe)
+    tips = {}
     with Sandbox(workers) as sandbox:
-        base = sample_programs(problems, sampler, sandbox, probes, n_samples, code)
-        effects = tip_effects(base, sampler, sandbox, n_samples, code)
-    asked = sampler.sample([tip_request_prompt(problem) for problem in problems[:8]], 1, probe)
+        base = sample_programs(chosen, sampler, sandbox, probes, samples, code)
+        for name, rows, n in (
+            ("underspecified", opened, samples),
+            ("specified", ~opened & told, min(samples, SPECIFIED_SAMPLES)),
+        ):
+            if rows.any():
+                group = [chosen[i] for i in np.flatnonzero(rows)]
+                rates = tip_rates(group, sampler, sandbox, n, code, ("tip", "wrong_tip"))
+                tips[name] = records(tip_gains({"none": base.passed[rows].mean(1)} | rates))
+    asked = sampler.sample([tip_request_prompt(problem) for problem in chosen[:8]], 1, probe)
     replies = [reply for group in base.replies for reply in group]
     return {
-        "split": split_name,
-        "samples": n_samples,
+        "split": split,
+        "samples": samples,
         "sampling": asdict(code),
         "world": asdict(world),
         "model_revision": sampler.revision,
         "device": str(model.device),
         "behaviour": {
             name: records(behaviour(base.passed[rows], base.pcr[rows]))
-            for name, rows in kinds(problems).items()
+            for name, rows in (("all", opened | True), ("specified", ~opened), ("underspecified", opened))
+            if rows.any()
         },
         "no_code": sum(extract_code(reply.text).code is None for reply in replies),
         "truncated": sum(reply.finish_reason == "length" for reply in replies),
@@ -218,7 +228,7 @@ def calibrate(
         "entropy": round(mean_entropy(model, tokenizer, base), 4),
         "probes": dict(sum((Counter(found.counts) for found in probes), Counter())),
         "failure_by_op": failure_by_op(base),
-        "tips": {name: records(tip_gains(r)) for name, r in effects.items() if len(r["none"])},
+        "tips": tips,
         "tips_written": [reply.text for (reply,) in asked],
         "total_s": round(time.perf_counter() - begin, 1),
     }
@@ -234,20 +244,6 @@ def records(intervals: dict[str, Interval]) -> dict[str, dict[str, float | None]
         | {"problems": found.n}
         for name, found in intervals.items()
     }
-
-
-def kinds(problems: Sequence[Problem]) -> dict[str, np.ndarray]:
-    """Return bool masks over `problems` of the groups reported apart, by name; empty ones left out."""
-    opened = np.array([problem.meta["underspecified"] for problem in problems])
-    stdin = np.array([problem.kind == "stdin" for problem in problems])
-    groups = {
-        "all": np.ones(len(problems), dtype=bool),
-        "specified": ~opened,
-        "underspecified": opened,
-        "stdin": stdin,
-        "call": ~stdin,
-    }
-    return {name: rows for name, rows in groups.items() if rows.any()}
 
 
 def failure_by_op(base: Sampled) -> dict[str, float]:
@@ -272,20 +268,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    report = calibrate(
-        Path(resolve_model(options.model)),
-        split_name=options.split,
-        n_problems=options.problems,
-        n_samples=options.samples,
-        rounds=options.rounds,
-        batch_size=options.batch_size,
-        device=options.device,
-        workers=options.workers,
-        seed=options.seed,
-    )
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    options = vars(parser.parse_args())
+    out, folder = options.pop("out"), Path(resolve_model(options.pop("model")))
+    report = calibrate(folder, **options)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(report))  # noqa: T201
 
 

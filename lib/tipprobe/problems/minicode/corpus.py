@@ -5,9 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,6 +38,8 @@ VOCABULARY = 1024
 CONTEXT = 512
 #: Longest document, in tokens, that enters the corpus; measured, fewer than 1 in 1,000 are longer.
 LONGEST_DOCUMENT = 288
+#: Documents that one process makes at a time; part of what the seed decides.
+SHARD = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,10 @@ def make_tokens(
 
     The result depends on `seed`, not on the number of workers.
     """
-    jobs = list(_jobs(config, mixture, tokenizer.to_str(), n_documents, seed))
+    jobs = [
+        (config, mixture, tokenizer.to_str(), f"corpus/{seed}/{first}", min(SHARD, n_documents - first))
+        for first in range(0, n_documents, SHARD)
+    ]
     if workers <= 1:
         shards = [tokenise_shard(job) for job in jobs]
     else:
@@ -214,16 +217,3 @@ def make_tokens(
         np.concatenate([shard.starts for shard in shards]),
         np.concatenate([shard.lengths for shard in shards]),
     )
-
-
-def _jobs(
-    config: WorldConfig, mixture: Mixture, tokenizer_json: str, n_documents: int, seed: int
-) -> Iterator[tuple[WorldConfig, Mixture, str, str, int]]:
-    size = 10_000
-    for first in range(0, n_documents, size):
-        yield config, mixture, tokenizer_json, f"corpus/{seed}/{first}", min(size, n_documents - first)
-
-
-def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write the tokenizer's files into a checkpoint folder."""
-    fast_tokenizer(tokenizer).save_pretrained(folder)

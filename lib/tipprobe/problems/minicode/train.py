@@ -25,13 +25,13 @@ import torch
 import torch.nn.functional as F
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+from tipprobe.problems.minicode.card import write_card
 from tipprobe.problems.minicode.corpus import (
     CONTEXT,
     Mixture,
     Tokens,
     fast_tokenizer,
     make_tokens,
-    save_tokenizer,
     train_tokenizer,
 )
 from tipprobe.problems.minicode.world import WorldConfig
@@ -189,7 +189,7 @@ def train(recipe: Recipe, out: Path, device: str = "cpu", workers: int = 1) -> P
         top_k=20,
     )
     model.save_pretrained(out)
-    save_tokenizer(tokenizer, out)
+    fast.save_pretrained(out)
     record = asdict(recipe) | {
         "shape": SIZES[recipe.size],
         "parameters": parameters,
@@ -207,79 +207,48 @@ def train(recipe: Recipe, out: Path, device: str = "cpu", workers: int = 1) -> P
         "train_s": round(time.perf_counter() - begin, 1),
     }
     (out / "recipe.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (out / "README.md").write_text(model_card(record), encoding="utf-8")
+    write_card(out)
     return out
+
+
+def usual_recipe(size: str) -> Recipe:
+    """Return the recipe that a packaged checkpoint was trained by."""
+    return Recipe(size, STEPS[size], learning_rate=LEARNING_RATE[size])
 
 
 def flat(recipe: Recipe) -> dict[str, Any]:
     """Return all knobs of a recipe by their names on the command line (underscores for hyphens)."""
     values = asdict(recipe)
     world, mixture = values.pop("world"), values.pop("mixture")
-    world["world_seed"] = world.pop("seed")
-    return values | world | mixture
+    return values | {"world_seed" if name == "seed" else name: v for name, v in world.items()} | mixture
 
 
 def command_line(recipe: Recipe) -> str:
     """Return the command that runs `recipe`; options at their defaults are left out."""
-    given = flat(recipe)
-    usual = flat(parse_recipe(["--size", recipe.size, "--out", "DIR"])[0])
-    changed = [f"--{name.replace('_', '-')} {v}" for name, v in given.items() if v != usual[name]]
-    return " ".join(
-        ["python -m tipprobe.problems.minicode.train", f"--size {recipe.size}", *changed, "--out DIR"]
-    )
-
-
-def model_card(record: dict[str, Any]) -> str:
-    """Return the checkpoint's card."""
-    return f"""---
-license: apache-2.0
-library_name: transformers
-pipeline_tag: text-generation
----
-
-# minicode-{record["size"]}
-
-A coder of {record["parameters"]:,} parameters for the embedded world of tipprobe: it writes short Python
-programs over lists of integers, follows a tip in the prompt, writes probe inputs, and (noisy) tips.  It was
-trained from scratch on {record["documents_kept"]:,} generated documents whose programs contain errors on
-purpose, so that it errs the way the study needs.  It is a stand-in for experiments and knows nothing else.
-
-- Architecture: Llama, byte-level BPE of 1,024, tied embeddings, context {CONTEXT}, weights in bfloat16.
-- Training: {record["steps"]} steps of {record["batch"]} documents, final loss
-  {record["curve"][-1]["loss"]:.3f} nats a reply token; all numbers in `recipe.json`.
-- Made by: `python -m tipprobe.problems.minicode.train --size {record["size"]} --out DIR`.
-- Sampling that its published figures use: temperature 1, top_p 0.8, top_k 20.
-- Limits: prompts other than the package's own, other layouts and other operations give nonsense.
-"""
+    usual = flat(usual_recipe(recipe.size))
+    changed = [f"--{k.replace('_', '-')} {v}" for k, v in flat(recipe).items() if v != usual[k]]
+    words = ["python -m tipprobe.problems.minicode.train", f"--size {recipe.size}", *changed, "--out DIR"]
+    return " ".join(words)
 
 
 def parse_recipe(arguments: list[str] | None = None) -> tuple[Recipe, argparse.Namespace]:
     """Return the recipe and the remaining options of a command line."""
     parser = argparse.ArgumentParser(description="Train the embedded coder.")
-    parser.add_argument("--size", choices=sorted(SIZES), default="1m")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument(
-        "--steps", type=int, help="default: " + ", ".join(f"{s} for {k}" for k, s in STEPS.items())
-    )
-    parser.add_argument("--learning-rate", type=float)
-    for f in fields(Recipe):
-        if f.name not in ("size", "steps", "learning_rate", "world", "mixture"):
-            parser.add_argument(f"--{f.name.replace('_', '-')}", type=type(f.default), default=f.default)
-    for f in [*fields(WorldConfig), *fields(Mixture)]:
-        name = "world-seed" if f.name == "seed" else f.name.replace("_", "-")
-        parser.add_argument(f"--{name}", type=type(f.default), default=f.default)
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes making documents")
+    parser.add_argument("--size", choices=sorted(SIZES), default="1m")
+    for name, value in flat(Recipe()).items():
+        if name != "size":
+            parser.add_argument(
+                f"--{name.replace('_', '-')}", type=type(value), default=argparse.SUPPRESS, help=f"{value}"
+            )
     options = parser.parse_args(arguments)
-    values = vars(options)
-    world = WorldConfig(
-        **{f.name: values["world_seed" if f.name == "seed" else f.name] for f in fields(WorldConfig)}
-    )
+    values = flat(usual_recipe(options.size)) | vars(options)
+    world = {f.name: values["world_seed" if f.name == "seed" else f.name] for f in fields(WorldConfig)}
+    mixture = {f.name: values[f.name] for f in fields(Mixture)}
     plain = {f.name: values[f.name] for f in fields(Recipe) if f.name not in ("world", "mixture")}
-    plain["steps"] = options.steps or STEPS[options.size]
-    plain["learning_rate"] = options.learning_rate or LEARNING_RATE[options.size]
-    mixture = Mixture(**{f.name: values[f.name] for f in fields(Mixture)})
-    return Recipe(**plain, world=world, mixture=mixture), options
+    return Recipe(**plain, world=WorldConfig(**world), mixture=Mixture(**mixture)), options
 
 
 def main() -> None:
