@@ -48,6 +48,15 @@ def test_programs_work_alike_at_every_level(at_level):
     assert printed(at_level, source, "7\n") == "7\n8 7\n\n"
 
 
+def test_home_is_the_working_directory(at_level):
+    source = "import os, pathlib, tempfile\nprint(pathlib.Path.home().samefile('.'), tempfile.gettempdir())"
+    out = printed(at_level, source)
+    if at_level.isolation.level == "landlock":  # nothing can be written there, and tempfile says so
+        assert "FileNotFoundError" in out
+    else:
+        assert out.startswith("True /") and "scratch" not in out
+
+
 def test_files_outside(at_level, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("s3cret")

@@ -1,12 +1,9 @@
 """Programs run in workers and come back with the right status, whatever they do."""
 
 import asyncio
-import os
 import pickle
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -231,36 +228,6 @@ def test_one_sandbox_refuses_two_callers_at_a_time(sandbox):
 def test_a_pickled_sandbox_keeps_its_settings():
     copy = pickle.loads(pickle.dumps(Sandbox(3, min_isolation="seccomp")))
     assert (copy.workers, copy.min_isolation, copy.max_isolation) == (3, "seccomp", "namespaces")
-
-
-def worker_pids(pool):
-    return [process._popen.pid for slot in pool._slots for process in slot._processes.values()]
-
-
-def test_a_killed_worker_loses_no_result():
-    jobs = [Job(f"import time\ntime.sleep(0.05)\nprint({n})", ("",) * 2) for n in range(8)]
-    killed = []
-
-    def kill_once(done, total):
-        if done == 2:
-            killed.extend(worker_pids(pool))
-            for pid in worker_pids(pool):
-                os.kill(pid, signal.SIGKILL)
-
-    with Sandbox(workers=2, min_isolation="process") as pool:
-        results = pool.run(jobs, progress=kill_once)
-    assert len(killed) == 2
-    assert [runs[0].stdout for runs in results] == [b"%d\n" % n for n in range(8)]
-
-
-def test_workers_end_with_the_pool():
-    with Sandbox(workers=1, min_isolation="process") as pool:
-        run_one(pool, "print(1)")
-        pids = worker_pids(pool)
-    deadline = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{pid}") for pid in pids):  # noqa: PTH110
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_negative_workers_are_refused():

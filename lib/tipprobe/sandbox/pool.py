@@ -13,6 +13,7 @@ import os
 import re
 import selectors
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -35,7 +36,7 @@ from tipprobe.sandbox.isolation import IsolationReport, Level, check_level, prov
 from tipprobe.sandbox.types import Job, Run
 from tipprobe.sandbox.worker import wire
 
-MAX_ATTEMPTS = 3  # of a job whose worker or supervisor died
+MAX_DEATHS = 5  # of workers in a row, without a run in between, before a job or the machine is to blame
 START_TIMEOUT_S = 60.0
 SILENCE_SLACK_S = 20.0  # beyond the wall limit, before a worker that says nothing is given up
 STDERR_TAIL_CHARS = 2_000
@@ -121,7 +122,8 @@ class Sandbox:
         """Run every job on every one of its inputs.
 
         Executions that are the same (source, entry point, input, seed, limits) are done once.  A run that hit
-        the wall-clock limit with less than half of its CPU time used is tried once more, alone.
+        the wall-clock limit with less than half of its CPU time used, or that somebody killed, is tried once
+        more, alone.
 
         Args:
             jobs: programs with their inputs.
@@ -137,8 +139,8 @@ class Sandbox:
 
         Raises:
             IsolationError: this machine isolates less than `min_isolation`.
-            SandboxError: a worker could not be started, or three workers died over the same job through no
-                fault of the program.
+            SandboxError: a worker could not be started, or five in a row died over the same execution through
+                no fault of the program.
         """
         with self._exclusively():
             if self._report is None:
@@ -231,15 +233,15 @@ class Sandbox:
                         waiting.appendleft(task)
 
     def _retry_starved(self, tasks: Sequence[_Task], stop_when: StopWhen | None) -> None:
-        """Run again, alone, what the wall clock stopped although it had hardly used any CPU.
+        """Run again, alone, what the wall clock stopped with little CPU used, and what somebody else killed.
 
-        An overloaded machine looks like this, and so does a program that sleeps: after three in a row that
-        stay as they were, the others are believed.
+        An overloaded machine and one short of memory look like this, and so do programs that sleep or kill
+        themselves: after three in a row that stay as they were, the others are believed.
         """
         confirmed = 0
         for task in tasks:
             for place, run in enumerate(task.runs):
-                if run.status != "wall_limit" or run.cpu_s >= task.job.limits.cpu_s / 2 or confirmed == 3:
+                if confirmed == 3 or not _inconclusive(run, task.job):
                     continue
                 # What a stopped job skipped depends on this run: then all of it is done again.
                 again = task.fresh(range(len(task.runs)) if stop_when else [place])
@@ -248,7 +250,7 @@ class Sandbox:
                     task.runs = again.runs
                 else:
                     task.runs[place] = again.runs[0]
-                confirmed = confirmed + 1 if any(run.status == "wall_limit" for run in again.runs) else 0
+                confirmed = confirmed + 1 if any(_inconclusive(run, task.job) for run in again.runs) else 0
                 if confirmed or stop_when:
                     break
 
@@ -265,6 +267,12 @@ class Sandbox:
             second = again.runs[0]
             if (first.status, first.stdout, first.value) != (second.status, second.stdout, second.value):
                 task.runs = [replace(run, status="nondeterministic") if run.ok else run for run in task.runs]
+
+
+def _inconclusive(run: Run, job: Job) -> bool:
+    """Whether the machine rather than the program may be the reason for how a run ended."""
+    starved = run.status == "wall_limit" and run.cpu_s < job.limits.cpu_s / 2
+    return starved or (run.status == "signal" and run.signal == signal.SIGKILL)
 
 
 def _rebuild(workers: int, min_isolation: Level, max_isolation: Level) -> Sandbox:
@@ -297,7 +305,7 @@ class _Task:
     job: Job
     members: list[tuple[int, list[int]]] = field(default_factory=list)  # job number, places of its inputs
     runs: list[Run | None] = field(default_factory=list)
-    attempts: int = 0
+    deaths: int = 0  # of workers since this task last got on
     compiled: bool = False
 
     def fresh(self, places: Sequence[int]) -> _Task:
@@ -335,6 +343,7 @@ class _Slot:
         self._stop_when: StopWhen | None = None
         self._current: _Process | None = None
         self._task: _Task | None = None
+        self._sent: list[int] = []  # places of the inputs the worker was given
         self._buffer = bytearray()
         self.deadline = 0.0
 
@@ -348,20 +357,29 @@ class _Slot:
         return self._process(flavour).missing
 
     def _process(self, flavour: str) -> _Process:
-        if flavour not in self._processes:
-            self._processes[flavour] = _Process(flavour, self._highest)
+        for attempt in range(MAX_DEATHS):
+            if flavour in self._processes:
+                break
+            try:
+                self._processes[flavour] = _Process(flavour, self._highest)
+            except _DiedAtStart:
+                if attempt == MAX_DEATHS - 1:
+                    raise
         return self._processes[flavour]
 
     def start(self, task: _Task, stop_when: StopWhen | None) -> None:
         """Hand a task to a worker, starting one if need be."""
         self._stop_when = stop_when
-        task.attempts += 1
         task.compiled = False
-        task.runs = [None] * len(task.job.inputs)
+        task.runs = task.runs or [None] * len(task.job.inputs)
+        self._sent = [
+            place for place, run in enumerate(task.runs) if run is None
+        ]  # all, or what a death left
         flavour = "numpy" if _USES_NUMPY.search(task.job.source) and _has_numpy() else "slim"
         self._task = task
-        frame = wire.pack_job(_to_wire(task.job, stop_when is not None))
-        for _ in range(MAX_ATTEMPTS):
+        inputs = tuple(task.job.inputs[place] for place in self._sent)
+        frame = wire.pack_job(_to_wire(replace(task.job, inputs=inputs), stop_when is not None))
+        for _ in range(MAX_DEATHS):
             process = self._current = self._process(flavour)
             try:
                 process.socket.sendall(frame)
@@ -410,11 +428,13 @@ class _Slot:
                     task.compiled = True
                 elif kind == wire.RUN:
                     frame = wire.unpack_run(view[start:at])
-                    if not (frame.index < len(task.runs) and frame.status < len(wire.STATUSES)):
+                    if not (frame.index < len(self._sent) and frame.status < len(wire.STATUSES)):
                         raise ValueError("a run out of range")
-                    run = task.runs[frame.index] = _from_wire(frame)
+                    place = self._sent[frame.index]
+                    run = task.runs[place] = _from_wire(frame)
+                    task.deaths = 0
                     if self._stop_when is not None:
-                        self._answer(frame.index, run)
+                        self._answer(place, run)
                 elif kind == wire.DONE:
                     if None in task.runs and self._stop_when is None:
                         raise ValueError("done, but runs are missing")
@@ -436,11 +456,12 @@ class _Slot:
         """Decide what a dead worker means: False = try again, True = settled by blaming the program."""
         code = self._current.wait()
         task = self._task
-        if task.attempts < MAX_ATTEMPTS:
+        task.deaths += 1
+        if task.deaths < MAX_DEATHS:
             return False
         if code != wire.EXIT_SUPERVISOR_DIED:
             raise SandboxError(
-                f"{MAX_ATTEMPTS} sandbox workers died (last exit code {code}) over the program that begins "
+                f"{MAX_DEATHS} sandbox workers died (last exit code {code}) over the program that begins "
                 f"{task.job.source[:60]!r}; the last one said: {self._current.last_words() or 'nothing'}"
             )
         # Every time, this program was what ran when its supervisor died (or its compilation exceeded limits).
@@ -486,6 +507,10 @@ class _Slot:
         self.deadline = time.monotonic() + self._task.job.limits.wall + SILENCE_SLACK_S
 
 
+class _DiedAtStart(SandboxError):
+    """A worker ended before it said hello."""
+
+
 class _Process:
     """A worker process, its socket, its scratch folder and the file that takes its stderr."""
 
@@ -513,7 +538,7 @@ class _Process:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
-                env=_environment(self._scratch),
+                env=_environment(),
                 cwd=self._scratch,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -537,8 +562,9 @@ class _Process:
             self.kill()
             words = self.last_words()
             self.close(wait_s=0.0)
-            raise SandboxError(
-                f"a sandbox worker did not start within {START_TIMEOUT_S:.0f} s ({error or 'time out'}); "
+            kind = _DiedAtStart if isinstance(error, EOFError) else SandboxError
+            raise kind(
+                f"a sandbox worker ({sys.executable}) did not start: {error or 'time out'}; "
                 f"it said: {words or 'nothing'}"
             ) from error
 
@@ -591,13 +617,12 @@ def _has_numpy() -> bool:
     return find_spec("numpy") is not None
 
 
-def _environment(scratch: Path) -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """All that a program gets to see of the environment: no credentials, nothing that changes its output."""
-    home = str(scratch / "cwd")
-    return {
+    # Interpreters of environment modules do not start without it.
+    libraries = {key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ}
+    return libraries | {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "HOME": home,
-        "TMPDIR": home,
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",

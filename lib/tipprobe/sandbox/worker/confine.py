@@ -62,7 +62,7 @@ def drop_capabilities() -> None:
 
 
 def enter_namespaces(map_ids: bool = True) -> None:
-    """Move this process (single-threaded) into new user, mount, network, ipc and uts namespaces.
+    """Move this process (single-threaded) into new user, network, ipc and uts namespaces.
 
     Its next child is process 1 of a new pid namespace.  As root, `NOBODY` is mapped too, so that programs
     need not run as root (whose process limit the kernel does not enforce).
@@ -82,7 +82,7 @@ def enter_namespaces(map_ids: bool = True) -> None:
                 os._exit(0)
             except OSError:
                 os._exit(1)
-    flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWPID
+    flags = CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWPID
     try:
         check(libc.unshare(flags), "new namespaces")
         if mapper:
@@ -114,7 +114,7 @@ MNT_DETACH = 2
 _ST_FLAGS = ((1, 1), (2, 2), (4, 4), (8, 8), (1024, 1024), (2048, 2048), (4096, 1 << 21))  # statvfs -> mount
 
 
-def build_root(place: str, readable: Iterable[str], scratch_bytes: int) -> dict[str, str]:
+def build_root(place: str, readable: list[str], scratch_bytes: int) -> tuple[list[str], dict[str, str]]:
     """Replace the file system by one that holds `readable` (read-only), /proc, /dev and scratch space.
 
     Args:
@@ -123,9 +123,12 @@ def build_root(place: str, readable: Iterable[str], scratch_bytes: int) -> dict[
         scratch_bytes: size of the memory file system behind /box, /tmp and /dev/shm.
 
     Returns:
-        What could not be provided: name -> reason.
+        The folders that can be written to, the working directory first; and what could not be provided, with
+        the reason.
     """
     missing = {}
+    writable = []
+    check(libc.unshare(CLONE_NEWNS), "new mount namespace")
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
     _mount("root", place, "tmpfs", MS_NOSUID, "mode=0755,size=1m")
     for path in readable:
@@ -150,6 +153,9 @@ def build_root(place: str, readable: Iterable[str], scratch_bytes: int) -> dict[
     options = f"mode=0755,size={scratch_bytes},nr_inodes=8192"
     _mount("scratch", f"{place}/scratch", "tmpfs", MS_NOSUID | MS_NODEV, options)
     for name, target in (("box", "/box"), ("tmp", "/tmp"), ("shm", "/dev/shm")):
+        if any(path == target or path.startswith(target + "/") for path in readable):
+            continue  # an interpreter that lives below /tmp must stay visible
+        writable.append(target)
         os.mkdir(f"{place}/scratch/{name}")
         if not os.path.isdir(place + target):
             os.makedirs(place + target)
@@ -159,7 +165,7 @@ def build_root(place: str, readable: Iterable[str], scratch_bytes: int) -> dict[
     check(libc.umount2(b".", MNT_DETACH), "leave the old root")
     os.chdir("/")
     _remount_read_only("/")
-    return missing
+    return writable, missing
 
 
 def _bind_read_only(path: str, place: str) -> None:

@@ -57,6 +57,7 @@ import time
 import traceback
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 PREIMPORTED = (
@@ -105,7 +106,7 @@ class Layers:
     own_pid_namespace: int | None = None
     user: int | None = None  # programs run as this user instead of root
     baseline: int = 0  # bytes of address space an idle worker has: a program's memory limit counts from there
-    folders: tuple[str, ...] = ()  # where programs may write; the first is their working directory
+    folders: Sequence[str] = ()  # where programs may write; the first is their working directory
 
 
 @dataclass
@@ -134,7 +135,7 @@ def start() -> Plan:
     if flavour == "numpy":
         import numpy
         import numpy.random  # noqa: F401 - seeded in each child
-    lock = os.open(os.path.join(scratch, ".lock"), os.O_CREAT | os.O_RDWR)
+    lock = os.open(os.path.join(scratch, ".lock"), os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)  # says that this folder is in use, even across pid namespaces
     os.mkdir(os.path.join(scratch, "cwd"))
     os.mkdir(os.path.join(scratch, "root"))
@@ -159,6 +160,7 @@ def start() -> Plan:
         layers.folders = (os.path.join(scratch, "cwd"),)
     if layers.ruleset is not None:
         layers.ruleset = make_ruleset(layers)
+    os.environ["HOME"] = os.environ["TMPDIR"] = layers.folders[0]
     os.chdir("/")
     gc.collect()
     gc.freeze()
@@ -282,14 +284,16 @@ def readable_paths() -> list[str]:
         os.path.dirname(os.path.realpath(os.__file__)),
         os.path.dirname(os.path.realpath(sys.executable)),
     }
+    paths |= {os.path.abspath(path) for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path}
     return sorted(paths - {"/"}, key=len)
 
 
 def enter_root(layers: Layers, scratch: str) -> dict[str, str]:
     """In the zygote, process 1 of its namespaces: leave nothing but what programs may see."""
-    missing = confine.build_root(os.path.join(scratch, "root"), readable_paths(), SCRATCH_BYTES)
+    layers.folders, missing = confine.build_root(
+        os.path.join(scratch, "root"), readable_paths(), SCRATCH_BYTES
+    )
     layers.own_pid_namespace = confine.open_pid_namespace()
-    layers.folders = ("/box", "/tmp", "/dev/shm")
     sys.path[:] = [path for path in sys.path if os.path.exists(path)]
 
     def become_nobody() -> None:

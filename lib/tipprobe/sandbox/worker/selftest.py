@@ -30,7 +30,9 @@ def modes():
 
 
 def connect():
-    socket.create_connection(("127.0.0.1", given["port"]), timeout=2).close()
+    with socket.socket() as client:
+        client.settimeout(2)
+        client.connect(("127.0.0.1", given["port"]))
 
 
 def signals():
