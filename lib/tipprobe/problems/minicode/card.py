@@ -2,7 +2,8 @@
 
     python -m tipprobe.problems.minicode.card DIR
 
-``recipe.json`` is written by `train`; ``calibration_<split>.json`` by `calibrate`.
+``recipe.json`` is written by `train`; ``calibration/<split>.json`` holds what `calibrate` measured.  These
+files lie in a folder of their own, so that they are no part of the checkpoint that `model_revision` hashes.
 """
 
 from __future__ import annotations
@@ -45,33 +46,37 @@ def read_record(path: Path) -> dict[str, Any]:
         raise DataError(f"cannot read {path}: {error}") from error
 
 
+def calibrations(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what was measured of the coder in `folder`, by split."""
+    return {path.stem: read_record(path) for path in sorted((folder / "calibration").glob("*.json"))}
+
+
 def calibration_table(folder: Path) -> list[dict[str, str]]:
-    """Return the measured behaviour in ``calibration_*.json`` of a checkpoint folder, one row a quantity.
+    """Return the measured behaviour of a coder, one row a quantity.
 
     Returns:
         Rows with ``quantity``, ``target`` and one column a split, ``mean [low, high]``; none without files.
     """
-    splits = {
-        path.stem.removeprefix("calibration_"): read_record(path)
-        for path in sorted(folder.glob("calibration_*.json"))
-    }
     targets = {name: f"{low:g} to {high:g}" for name, (low, high) in TARGETS.items()}
     targets |= {"gain_tip": f">= {LEAST_GAIN:g}", "gain_wrong_tip": "<= 0"}
-    rows = []
-    for name, title in (QUANTITIES | TIPS).items():
-        row = {"quantity": title, "target": targets.get(name, "")}
-        for split, report in splits.items():
-            found = report["behaviour"]["all"] if name in QUANTITIES else report["tips"]["underspecified"]
-            row[split] = cell(found[name])
-        rows.append(row)
-    return rows if splits else []
+    measured = {
+        split: report["behaviour"]["all"] | report["tips"]["underspecified"]
+        for split, report in calibrations(folder).items()
+    }
+    return [
+        {"quantity": title, "target": targets.get(name, "")}
+        | {split: cell(found[name]) for split, found in measured.items()}
+        for name, title in (QUANTITIES | TIPS).items()
+        if measured and all(name in found for found in measured.values())
+    ]
 
 
 def cell(found: dict[str, float | None]) -> str:
-    """Return a recorded interval as ``mean [low, high]``."""
+    """Return a recorded interval as ``mean [low, high]``, without bounds if none were recorded."""
     if found["mean"] is None:
         return "-"
-    return f"{found['mean']:g} [{found['low']:g}, {found['high']:g}]"
+    bounds = "" if found["low"] is None else f" [{found['low']:g}, {found['high']:g}]"
+    return f"{found['mean']:g}{bounds}"
 
 
 def markdown_table(rows: list[dict[str, str]]) -> str:
@@ -100,16 +105,16 @@ def model_card(folder: Path) -> str:
 
 
 def _measured(folder: Path) -> str:
-    reports = [read_record(path) for path in sorted(folder.glob("calibration_*.json"))]
+    reports = list(calibrations(folder).values())
     if not reports:
         return "Not done yet."
     first = reports[0]
     problems = first["behaviour"]["all"]["pass@1"]["problems"]
+    tokens = first["reply_tokens"]["mean"]
     about = (
-        f"{problems} problems of each split, {first['samples']} samples each, probes written by the coder itself.",
-        f"On the split `{first['split']}`: mean entropy {first['entropy']:.3f} nats a token, replies of",
-        f"{first['reply_tokens']['mean']:.0f} tokens on average, {first['truncated']} of them cut off. Brackets: "
-        "95 % bootstrap intervals over problems.",
+        f"{problems} problems of each split, {first['samples']} samples each, probes written by the coder.",
+        f"On `{first['split']}`: entropy {first['entropy']:.3f} nats a token, {tokens:.0f} tokens a reply,",
+        f"{first['truncated']} replies cut off. Brackets, if any: 95 % bootstrap intervals over problems.",
     )
     return "\n".join(about) + "\n\n" + markdown_table(calibration_table(folder))
 
