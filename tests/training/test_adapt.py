@@ -120,15 +120,15 @@ def test_too_few_usable_problems_are_refused_before_training(toy):
         adapt(AdaptConfig(**(toy | {"max_tokens": 480}), method="erpo"))
 
 
-def test_configs_are_checked():
-    shared = {"seed": 0, "model": "m", "problems": "p", "probes": "q", "out": "o"}
+def test_configs_are_checked(toy):
     with pytest.raises(ParameterError, match="multiple"):
-        AdaptConfig(**shared, method="erpo", prompts_per_step=9, minibatches_per_step=2)
+        AdaptConfig(**(toy | {"method": "erpo", "prompts_per_step": 9}))
     with pytest.raises(ParameterError, match="trains nothing"):
-        AdaptConfig(**shared, method="base")
+        AdaptConfig(**toy, method="base")
     with pytest.raises(ParameterError, match="unknown field"):
-        plan_runs(["erpo"], [0], lerning_rate=1.0)
-    config = AdaptConfig(**shared, method="erpo", prompts_per_step=8, group_size=6, train_micro_batch=10)
+        plan_runs(["erpo"], [0], **_without_seed(toy), lerning_rate=1.0)
+    sizes = {"prompts_per_step": 8, "group_size": 6, "train_micro_batch": 10}
+    config = AdaptConfig(**(toy | {"method": "erpo"} | sizes))
     assert (config.rows_per_minibatch, config.micro_batches) == (24, 3)
 
 

@@ -30,8 +30,6 @@ class AdaptConfig:
         problems: JSONL file of the problem schema.
         probes: frozen probe file.
         out: folder in which the run folder ``<method>-seed<k>`` is made.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        precision: of forward passes; weights are float32 always.  ``auto`` is bfloat16 on a GPU.
         steps: rollout steps.
         prompts_per_step: problems a rollout step.
         group_size: G, replies a problem.
@@ -49,10 +47,6 @@ class AdaptConfig:
         mask_ratio: share of each group that the rank mask masks.
         negative_only: also mask kept rows with a positive advantage (ablation).
         denominator: tokens that the policy term is averaged over, see `policy_denominator`.
-        masked_rows: ``regularise``: rows without policy term still count in divergence and entropy, which are
-            means over all response tokens.  ``drop``: they leave the batch before any forward pass, so
-            both are means over the retained tokens; cheaper, another estimator, equal only where neither
-            term acts.
         temperature, top_p, top_k, max_tokens: sampling of replies.  Log-probabilities in the loss are of
             the full distribution at this temperature, whatever top_p and top_k cut off.
         sampler_batch_size: replies generated together.
@@ -60,6 +54,12 @@ class AdaptConfig:
         time_limit_s: CPU seconds of one execution.
         memory_mb: address space of one execution, MiB.
         save_every: rollout steps between restart points.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        precision: of forward passes; weights are float32 always.  ``auto`` is bfloat16 on a GPU.
+        masked_rows: ``regularise``: rows without policy term still count in divergence and entropy, which are
+            means over all response tokens.  ``drop``: they leave the batch before any forward pass, so
+            both are means over the retained tokens; cheaper, another estimator, equal only where neither
+            term acts.
     """
 
     method: str
@@ -68,38 +68,38 @@ class AdaptConfig:
     problems: str
     probes: str
     out: str
+    steps: int
+    prompts_per_step: int
+    group_size: int
+    minibatches_per_step: int
+    learning_rate: float
+    warmup_steps: int
+    weight_decay: float
+    max_grad_norm: float
+    clip_ratio: float
+    dual_clip: float
+    kl_coef: float
+    entropy_coef: float
+    entropy_ceiling: float
+    entropy_ceiling_mode: Literal["absolute", "relative"]
+    mask_ratio: float
+    negative_only: bool
+    denominator: Denominator
+    temperature: float
+    top_p: float
+    top_k: int
+    max_tokens: int
+    sampler_batch_size: int
+    train_micro_batch: int
+    time_limit_s: float
+    memory_mb: int
+    save_every: int
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    steps: int = 20
-    prompts_per_step: int = 8
-    group_size: int = 8
-    minibatches_per_step: int = 2
-    learning_rate: float = 2e-5
-    warmup_steps: int = 2
-    weight_decay: float = 0.01
-    max_grad_norm: float = 1.0
-    clip_ratio: float = 0.2
-    dual_clip: float = 3.0
-    kl_coef: float = 1e-3
-    entropy_coef: float = 0.5
-    entropy_ceiling: float = 0.2
-    entropy_ceiling_mode: Literal["absolute", "relative"] = "absolute"
-    mask_ratio: float = 0.5
-    negative_only: bool = False
-    denominator: Denominator = "retained"
     masked_rows: Literal["regularise", "drop"] = "regularise"
-    temperature: float = 1.0
-    top_p: float = 0.8
-    top_k: int = 20
-    max_tokens: int = 160
-    sampler_batch_size: int = 256
-    train_micro_batch: int = 32
-    time_limit_s: float = 2.0
-    memory_mb: int = 1024
-    save_every: int = 10
 
     def __post_init__(self) -> None:
-        """Check what cannot be checked field by field.
+        """Check what would otherwise fail late.
 
         Raises:
             ParameterError: a count is below 1, sizes do not divide, or the method is unknown or not trained.

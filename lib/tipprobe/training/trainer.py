@@ -24,6 +24,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallba
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
-from tipprobe.errors import DataError, ParameterError
+from tipprobe.errors import DataError, ParameterError, StageError
 from tipprobe.models.transformers_sampler import encode_prompt, generate_ids, pad_token_id
 from tipprobe.models.types import Completion
 from tipprobe.probes.rng import keyed_rng, keyed_seed
@@ -105,10 +106,18 @@ def grpo_config(config: AdaptConfig, output_dir: Path, device: str) -> GRPOConfi
 
     TRL counts optimiser updates where the paper counts rollout steps.  The divergence weight stays 0 here:
     with another value TRL would load the reference model a second time by name.
+
+    Raises:
+        ParameterError: a GPU is asked for by number.
     """
     updates = config.minibatches_per_step
+    if ":" in device:
+        raise ParameterError(
+            f"device {device!r}: training runs on the first visible GPU; set CUDA_VISIBLE_DEVICES to choose "
+            "another one, and device to cuda"
+        )
     use_bf16 = config.precision == "bfloat16" or (config.precision == "auto" and device != "cpu")
-    return GRPOConfig(
+    args = GRPOConfig(
         output_dir=str(output_dir),
         per_device_train_batch_size=config.rows_per_minibatch // config.micro_batches,
         gradient_accumulation_steps=config.micro_batches,
@@ -146,6 +155,8 @@ def grpo_config(config: AdaptConfig, output_dir: Path, device: str) -> GRPOConfi
         dataloader_pin_memory=False,
         remove_unused_columns=False,
     )
+    args._n_gpu = 1  # without a launcher, more visible GPUs would mean DataParallel, which TRL refuses
+    return args
 
 
 def unusable_problems(
@@ -234,7 +245,9 @@ class ProbePolicyTrainer(GRPOTrainer):
         super().__init__(
             model=model,
             reward_funcs=_scored_elsewhere,
-            args=grpo_config(config, folder / "state", model.device.type),
+            args=grpo_config(
+                config, folder / "state", config.device if ":" in config.device else model.device.type
+            ),
             train_dataset=Dataset.from_list(prompts),
             processing_class=tokenizer,
         )
@@ -566,6 +579,11 @@ class ProbePolicyTrainer(GRPOTrainer):
         super().log(logs, start_time)
         if "grad_norm" not in logs:
             return  # the summary at the end of training
+        if not math.isfinite(logs["grad_norm"]) or not math.isfinite(logs["loss"]):
+            raise StageError(
+                f"{self.adapt.name} diverged in rollout step {self.step}: loss {logs['loss']}, gradient norm "
+                f"{logs['grad_norm']}; lower learning_rate, or kl_coef if the divergence blew up"
+            )
         self._updates.append(logs)
         if self.state.global_step % self.adapt.minibatches_per_step == 0:
             self._finish_step()
