@@ -14,7 +14,7 @@ from tipprobe.evaluation.agreement import reliability
 from tipprobe.evaluation.intervals import Interval
 from tipprobe.evaluation.style import FAINT, INK, figure_style
 from tipprobe.problems.minicode.calibrate import Sampled, records
-from tipprobe.problems.minicode.card import QUANTITIES, TIPS, calibration_table, cell
+from tipprobe.problems.minicode.card import QUANTITIES, TIPS, calibration_table, cell, markdown_table
 from tipprobe.problems.minicode.estimate import estimate
 from tipprobe.problems.minicode.ops import BY_NAME
 from tipprobe.problems.minicode.programs import Deed, Spec, right_deeds
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from transformers import PreTrainedTokenizerBase
 
-#: Share of the two Beta parameters' sum that is the mean misconception rate, and the sum itself.
+#: Sum of the two Beta parameters of misconception rates; it stays the same while their mean is turned.
 CONCENTRATION = WorldConfig().misconception_a + WorldConfig().misconception_b
 #: Knob -> settings that the figure tries.
 KNOBS = {
@@ -125,7 +125,7 @@ def plot_knobs(table: pd.DataFrame, config: WorldConfig) -> Figure:
         axes[1, 0].set_ylabel("AUC of PCR")
         axes[0, 0].set_ylim(0, 103)
         axes[0, 1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        figure.suptitle("Turning the knobs: estimate from the corpus's error model, no coder involved")
+        figure.suptitle("Embedded world, knobs turned: estimate from the error model, no coder involved")
     return figure
 
 
@@ -161,12 +161,20 @@ def behaviour_table(found: Mapping[str, Interval], folder: Path, here: str) -> p
     """
     titles = QUANTITIES | TIPS
     rows = {titles.get(name, f"{name}, %"): cell(value) for name, value in records(found).items()}
-    table = pd.DataFrame({here: rows})
+    table = pd.DataFrame({here: rows}).rename_axis("quantity")
     shipped = pd.DataFrame(calibration_table(folder))
     if shipped.empty:
         return table
     shipped = shipped.set_index("quantity").rename(columns=lambda name: f"calibration, {name}")
     return table.join(shipped).fillna("").rename(columns={"calibration, target": "target"})
+
+
+def save_table(table: pd.DataFrame, stem: Path) -> None:
+    """Write a table as CSV and as Markdown, its index as the first column."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(stem.with_suffix(".csv"), lineterminator="\n")
+    rows = table.reset_index().astype(str).to_dict("records")
+    stem.with_suffix(".md").write_text(markdown_table(rows) + "\n", encoding="utf-8")
 
 
 def reliability_table(base: Sampled, draws: int, seed: int) -> pd.DataFrame:
@@ -192,7 +200,7 @@ def plot_reliability(table: pd.DataFrame, label: str) -> Figure:
         axis.set_ylim(0, 105)
         axis.set_xlabel("PCR: share of probes on which a program is with the majority")
         axis.set_ylabel("programs passing hidden tests, %")
-        axis.set_title(f"Low consensus is strong evidence, high consensus is not\n{label}")
+        axis.set_title(f"Correct programs by consensus on probes\n{label}")
     return figure
 
 
