@@ -2,7 +2,7 @@
 
 `ops` is the vocabulary, `programs` turns a specification into text, `world` decides which problems exist and
 how programmers err on them, `corpus` writes what the coder learns from, `train` trains it, `estimate` and
-`calibrate` say how it behaves.
+`calibrate` say how it behaves, `card` writes that down, `show` shows it in notebook 00.
 """
 
 from pathlib import Path
