@@ -31,6 +31,13 @@ def test_counts_stay_in_step():
     assert {int(m[0]) for m in mutants} > {2, 4}  # lengths do change
 
 
+def test_values_between_commas_are_numbers_too():
+    problem = Problem("commas", "", examples=(Test("3,-1,2\n", ""), Test("4, 5, 6\n", "")))
+    mutants = mutate_examples(problem, 20, seed=0)
+    assert len(mutants) == 20
+    assert all(int(value) is not None for m in mutants for value in m.split(","))
+
+
 def test_sign_classes_are_kept():
     values = [int(t) for m in mutate_examples(COUNTED, 30, seed=1) for t in m.split()]
     assert min(values) >= 1

@@ -27,6 +27,12 @@ def test_stdin_reasons(text, reason):
     assert static_reason(text, STDIN) == reason
 
 
+def test_commas_separate_values_too():
+    problem = Problem("commas", "", examples=(Test("3,-1,2\n", ""),))
+    assert static_reason("7, 8,9\n", problem) is None
+    assert static_reason("7,eight\n", problem) == "not_numeric"
+
+
 def test_without_examples_only_form_counts():
     bare = Problem("b", "anything")
     assert static_reason("two words\n\nand more\n", bare) is None

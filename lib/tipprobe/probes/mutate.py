@@ -57,7 +57,7 @@ def mutate_examples(problem: Problem, n: int, seed: int) -> list[str]:
 def _floor(examples: Sequence[str], problem: Problem) -> int | None:
     """Return the smallest number a mutant may hold: 1, 0, or None (no bound), whichever the examples show."""
     if problem.kind == "stdin":
-        tokens = [token for text in examples for token in text.split()]
+        tokens = [token for text in examples for token in re.split(r"[\s,;]+", text)]
         values = [float(t) for t in tokens if _INTEGER.fullmatch(t) or _FLOAT.fullmatch(t)]
     else:
         values = [v for text in examples for a in parse_arguments(text) for v in _numbers(a)]
@@ -119,25 +119,35 @@ def _mutate_sequence(items: list, rng: np.random.Generator, may_be_empty: bool =
 
 
 def _mutate_stdin(text: str, rng: np.random.Generator, floor: int | None) -> str:
-    lines = [line.split(" ") for line in text.rstrip("\n").split("\n")]
+    rows = text.rstrip("\n").split("\n")
+    separators = [_separator(row) for row in rows]
+    lines = [row.split(separator) for row, separator in zip(rows, separators, strict=True)]
+    _mutate_lines(lines, rng, floor)
+    return "\n".join(s.join(line) for s, line in zip(separators, lines, strict=True)) + "\n"
+
+
+def _separator(line: str) -> str:
+    """Return what stands between the values of a line."""
+    return next((mark for mark in (", ", ",", ";") if mark in line), " ")
+
+
+def _mutate_lines(lines: list[list[str]], rng: np.random.Generator, floor: int | None) -> None:
+    """Change one line of tokens in place, and the count of its items with it."""
     row = int(rng.integers(len(lines)))
     tokens = lines[row]
     counters = _counters(lines)
-    if row in counters.values() and rng.random() < 0.5:
-        tokens = _mutate_sequence(tokens, rng)
-        lines[row] = tokens
-        for counter, counted in counters.items():
-            if counted == row:
-                lines[counter] = [str(len(tokens))]
-        return "\n".join(" ".join(line) for line in lines) + "\n"
-    column = int(rng.integers(len(tokens)))
     if row in counters:  # a count changes only together with what it counts
-        return text
-    if len(tokens) > 1 and not counters and rng.random() < 0.3:
-        lines[row] = _mutate_sequence(tokens, rng) if len(lines) == 1 else list(rng.permutation(tokens))
+        return
+    counted = row in counters.values()
+    if len(tokens) > 1 and rng.random() < (0.5 if counted else 0.3):
+        # Without a count, the number of items on one line of several may matter, their order less.
+        resizable = counted or len(lines) == 1
+        lines[row] = _mutate_sequence(tokens, rng) if resizable else list(rng.permutation(tokens))
+        for counter in (c for c, target in counters.items() if target == row):
+            lines[counter] = [str(len(lines[row]))]
     else:
+        column = int(rng.integers(len(tokens)))
         tokens[column] = _mutate_token(tokens[column], rng, floor)
-    return "\n".join(" ".join(line) for line in lines) + "\n"
 
 
 def _counters(lines: list[list[str]]) -> dict[int, int]:

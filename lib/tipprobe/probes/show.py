@@ -70,6 +70,7 @@ def plot_outcomes(summary: pd.DataFrame, label: str) -> Figure:
         left.legend(ncols=len(OUTCOMES), loc="lower center", bbox_to_anchor=(0.5, 1.0))
         sizes = summary["probes"].value_counts().sort_index()
         right.bar(sizes.index, sizes, color=OUTCOMES["kept"])
+        right.xaxis.get_major_locator().set_params(integer=True)
         right.set_xlabel("distinct probes, examples included")
         right.set_ylabel("problems")
         figure.suptitle(f"Probes of {len(summary)} problems, written by {label}")

@@ -16,6 +16,8 @@ from tipprobe.problems.schema import Problem
 _FENCE = re.compile(r"```[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _INTEGER = re.compile(r"[+-]?\d+")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+#: What separates values on a line, beside blanks.
+_SEPARATORS = re.compile(r"[\s,;]+")
 _CONTROL = re.compile(r"[^\S\n\t ]|[\x00-\x08\x0b-\x1f\x7f]")
 #: What `ast` raises on text that is no literal, nested too deep, or absurdly large.
 _PARSE_ERRORS = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
@@ -95,12 +97,16 @@ def _stdin_reason(text: str, problem: Problem) -> str | None:
     if not examples:
         return None
     for pattern, reason in ((_NUMBER, "not_numeric"), (_INTEGER, "not_integer")):
-        shared = all(pattern.fullmatch(token) for example in examples for token in example.split())
-        if shared and not all(pattern.fullmatch(token) for token in body.split()):
+        shared = all(pattern.fullmatch(token) for example in examples for token in _tokens(example))
+        if shared and not all(pattern.fullmatch(token) for token in _tokens(body)):
             return reason
     if "\n\n" in body and not any("\n\n" in example for example in examples):
         return "blank_line"
     return None
+
+
+def _tokens(text: str) -> list[str]:
+    return [token for token in _SEPARATORS.split(text) if token]
 
 
 def _call_reason(text: str, problem: Problem) -> str | None:
