@@ -1,15 +1,20 @@
-"""Sampling a model, grading every sample by hidden tests, scoring it on probes; one record a sample.
+"""Sampling models, grading every sample by hidden tests, scoring it on probes; one record a sample.
 
-The samples file is the result: a header line that says what it depends on, then records in the order of the
-problems.  Work goes chunk by chunk, a chunk's seed depends on its number only, and its records are appended
-together, so a run that was killed ends with the same file as one that was not.
+The work is done in two passes.  *Sampling* runs models side by side and appends raw replies to
+``<samples file>.replies``.  *Grading* goes through the problems once for all models together, so that a
+program that several models wrote, which is common among adaptations of one base model, runs once; it writes
+the samples files, in the order of the problems.  Both passes work chunk by chunk, a chunk's seed depends on
+its number only, and its records are appended together: an evaluation that was killed ends with the same
+files as one that was not.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +24,17 @@ from tipprobe.errors import DataError
 from tipprobe.evaluation.grade import grade
 from tipprobe.models.load import load_model, model_revision
 from tipprobe.models.types import Completion, Sampler, Sampling
-from tipprobe.probes.types import ProbeSet, read_probe_sets
+from tipprobe.probes.types import ProbeSet, check_probe_sets, read_probe_sets
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 from tipprobe.prompts import code_prompt, prompt_hashes
 from tipprobe.sandbox import Limits, Sandbox, extract_code
-from tipprobe.training.rollouts import score_groups
+from tipprobe.training.rollouts import Executor, score_groups
 from tipprobe.workers import run_side_by_side
 
 Record = dict[str, Any]
+Progress = Callable[[int, int], None]
+#: Problems graded together; what a kill can cost.
+GRADED_TOGETHER = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +47,10 @@ class EvalJob:
         problems: JSONL file of the problem schema.
         path: samples file to write.
         n: samples a problem.
-        sampling: how they are drawn.
-        probes: frozen probe file, None to leave consensus out.
+        sampling: how they are drawn; its seed seeds all chunks.
+        probes: frozen probe file; with it each sample gets its consensus with the problem's other samples.
         device: ``auto``, ``cpu`` or ``cuda``.
-        batch_size: samples generated together.
+        batch_size: samples generated together, and (divided by `n`) problems a chunk.
         time_limit_s: CPU seconds of one execution.
         memory_mb: memory of one execution.
         meta: anything to be kept in the file's header (method, seed, split).
@@ -62,143 +70,233 @@ class EvalJob:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
-def evaluate(
-    model: str | Sampler,
-    problems: Sequence[Problem],
-    *,
-    n: int,
-    sampling: Sampling,
-    path: Path,
-    sandbox: Sandbox,
-    probes: Mapping[str, ProbeSet] | None = None,
-    device: str = "auto",
-    batch_size: int = 256,
-    time_limit_s: float = 2.0,
-    memory_mb: int = 1024,
-    meta: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Record]:
-    """Sample `n` programs a problem, grade them, and append a record for each to `path`.
-
-    What `path` already holds of the same evaluation is kept; a file of another one is replaced.
-
-    Args:
-        model: what `load_model` takes, or a sampler.
-        problems: with hidden tests.
-        n: samples a problem.
-        sampling: how they are drawn; `sampling.seed` seeds all chunks.
-        path: samples file.
-        sandbox: runs the programs.
-        probes: probe sets by problem id; with them each sample gets its consensus with the problem's others.
-        device: for a model given by name.
-        batch_size: samples generated together, and (divided by `n`) problems a chunk.
-        time_limit_s: CPU seconds of one execution.
-        memory_mb: memory of one execution.
-        meta: anything to be kept in the file's header.
-        progress: called with the samples done and their total.
+def evaluate(job: EvalJob, sandbox: Executor, progress: Progress | None = None) -> list[Record]:
+    """Carry out one job in this process; see `evaluate_all`.
 
     Returns:
-        One record a sample: ``problem_id``, ``sample``, ``completion``, ``finish_reason``, ``n_tokens``,
-        ``program`` (None if there is none), ``extraction``, ``passed``, ``reason`` and, with probes,
-        ``hits``, ``n_probes``, ``n_voted``, ``pcr`` and ``pcr_voted`` (None where nobody voted).
+        The records of the samples file, see `read_samples`.
+    """
+    if progress is not None:
+        progress(0, job.n * len(_problems(job)))
+    sample(job)
+    grade_all([job], sandbox, progress)
+    return read_samples(Path(job.path))[1]
+
+
+def evaluate_all(
+    jobs: Sequence[EvalJob],
+    workers: int = 0,
+    *,
+    sampled: Progress | None = None,
+    graded: Progress | None = None,
+) -> list[Path]:
+    """Carry out jobs, models side by side; return the samples files in order.
+
+    What earlier calls finished is recognised by the files' headers and kept.
+
+    Args:
+        jobs: with pairwise different files.
+        workers: processes, 0 for one a core.
+        sampled: called with the samples drawn and their total.
+        graded: called with the samples graded and their total.
 
     Raises:
-        DataError: the model cannot be loaded, or a problem has no tests, or no probe set.
+        DataError: a model cannot be loaded, a problem has no tests or no probe set, or two jobs share a file.
         SandboxError: the execution machinery failed.
+        StageError: a worker process died.
     """
-    if probes is not None and (missing := [p.id for p in problems if p.id not in probes]):
-        raise DataError(f"no probe set for {len(missing)} problems, the first is {missing[0]!r}")
-    revision = model_revision(model) if isinstance(model, str) else model.revision
-    header = {
-        **(meta or {}),
-        "model_revision": revision,
-        "prompts": prompt_hashes(),
-        "n": n,
-        "sampling": asdict(sampling),
-        "batch_size": batch_size,
-        "limits": {"time_limit_s": time_limit_s, "memory_mb": memory_mb},
-        "problems": [p.id for p in problems],
-        "probes": {p.id: len(probes[p.id].probes) for p in problems} if probes is not None else None,
-    }
-    header = json.loads(json.dumps(header))  # as it will be read back
-    size = max(1, batch_size // n)
+    if len({job.path for job in jobs}) < len(jobs):
+        raise DataError("two evaluation jobs share a samples file")
+    total = sum(job.n * len(_problems(job)) for job in jobs)
+
+    def report() -> None:
+        if sampled is not None:
+            sampled(min(total, sum(max(map(_count, (job.path, _replies(job)))) for job in jobs)), total)
+
+    run_side_by_side(sample, jobs, [job.name for job in jobs], workers, report)
+    report()
+    with Sandbox(workers) as sandbox:
+        grade_all(jobs, sandbox, graded)
+    return [Path(job.path) for job in jobs]
+
+
+# --- first pass: replies ----------------------------------------------------------------------------------
+
+
+def sample(job: EvalJob) -> None:
+    """Draw a job's replies and append them to its replies file, unless they are there or graded already."""
+    problems = _problems(job)
+    header = _header(job, problems)
+    if len(_kept(Path(job.path), header, [job.n] * len(problems))) == job.n * len(problems):
+        return
+    size = max(1, job.batch_size // job.n)
     chunks = [problems[start : start + size] for start in range(0, len(problems), size)]
-    records = _resume(path, header, chunks, n)
-    total = len(problems) * n
-    if progress is not None:
-        progress(len(records), total)
-    if len(records) == total:
-        return records
-    sampler = model if not isinstance(model, str) else _sampler(model, revision, device, batch_size)
-    done = len(records) // (n * size)
-    for index, chunk in list(enumerate(chunks))[done:]:
-        seed = int(np.random.SeedSequence((sampling.seed, index)).generate_state(1)[0])
-        groups = sampler.sample([code_prompt(p) for p in chunk], n, replace(sampling, seed=seed))
-        new = _score(chunk, groups, probes, sandbox, time_limit_s, memory_mb)
-        with path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in new))
-        records += new
-        if progress is not None:
-            progress(len(records), total)
-    return records
+    done = _open(_replies(job), header, [len(chunk) * job.n for chunk in chunks])
+    sampler: Sampler | None = None
+    for index, chunk in enumerate(chunks):
+        if done >= (index + 1) * size * job.n or done == len(problems) * job.n:
+            continue
+        sampler = sampler or _sampler(job, header["model_revision"])
+        seed = int(np.random.SeedSequence((job.sampling.seed, index)).generate_state(1)[0])
+        groups = sampler.sample([code_prompt(p) for p in chunk], job.n, replace(job.sampling, seed=seed))
+        _append(
+            _replies(job),
+            [
+                {"problem_id": problem.id, "sample": number, **asdict(completion)}
+                for problem, group in zip(chunk, groups, strict=True)
+                for number, completion in enumerate(group)
+            ],
+        )
 
 
-def _sampler(model: str, revision: str, device: str, batch_size: int) -> Sampler:
+def _sampler(job: EvalJob, revision: str) -> Sampler:
     from tipprobe.models.transformers_sampler import TransformersSampler  # imports torch
 
-    network, tokenizer = load_model(model, device)
-    return TransformersSampler(network, tokenizer, revision=revision, batch_size=batch_size)
+    network, tokenizer = load_model(job.model, job.device)
+    return TransformersSampler(network, tokenizer, revision=revision, batch_size=job.batch_size)
+
+
+def _problems(job: EvalJob) -> list[Problem]:
+    return [Problem.from_json(record) for record in read_jsonl(Path(job.problems))]
+
+
+def _header(job: EvalJob, problems: Sequence[Problem]) -> dict[str, Any]:
+    """Return all that a job's result depends on, as it will be read back from the file."""
+    probes = None if job.probes is None else read_probe_sets(Path(job.probes))
+    if probes is not None:
+        check_probe_sets(problems, probes, job.probes)
+    header = {
+        **job.meta,
+        "model_revision": model_revision(job.model),
+        "prompts": prompt_hashes(),
+        "n": job.n,
+        "sampling": asdict(job.sampling),
+        "batch_size": job.batch_size,
+        "limits": {"time_limit_s": job.time_limit_s, "memory_mb": job.memory_mb},
+        "problems": _digest([problem.to_json() for problem in problems]),
+        "probes": probes and _digest([probes[problem.id].inputs for problem in problems]),
+    }
+    return json.loads(json.dumps(header))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+# --- second pass: verdicts and consensus ------------------------------------------------------------------
+
+
+def grade_all(jobs: Sequence[EvalJob], sandbox: Executor, progress: Progress | None = None) -> None:
+    """Grade the replies of jobs and write their samples files; equal programs of a problem run once.
+
+    Args:
+        jobs: after `sample`.
+        sandbox: runs the programs.
+        progress: called with the samples graded and their total over all jobs.
+
+    Raises:
+        DataError: a problem has no tests.
+        SandboxError: the execution machinery failed.
+    """
+    open_jobs: dict[tuple[str, str | None, float, int], list[_Open]] = {}
+    total = done = 0
+    for job in jobs:
+        problems = _problems(job)
+        header = _header(job, problems)
+        kept = _open(Path(job.path), header, _chunk_sizes(len(problems), job.n))
+        total, done = total + job.n * len(problems), done + kept
+        if kept < job.n * len(problems):
+            replies = read_samples(_replies(job))[1]
+            key = (job.problems, job.probes, job.time_limit_s, job.memory_mb)
+            open_jobs.setdefault(key, []).append(_Open(job, problems, kept // job.n, replies))
+    if progress is not None:
+        progress(done, total)
+    for (_, probes_path, time_limit_s, memory_mb), group in open_jobs.items():
+        probes = None if probes_path is None else read_probe_sets(Path(probes_path))
+        for start in range(0, len(group[0].problems), GRADED_TOGETHER):
+            concerned = [entry for entry in group if entry.graded <= start]
+            if not concerned:
+                continue
+            chunk = group[0].problems[start : start + GRADED_TOGETHER]
+            samples = [entry.completions(chunk) for entry in concerned]
+            graded = _score(chunk, samples, probes, sandbox, time_limit_s, memory_mb)
+            for entry, records in zip(concerned, graded, strict=True):
+                _append(Path(entry.job.path), records)
+                done += len(records)
+            if progress is not None:
+                progress(done, total)
+    for job in jobs:
+        _replies(job).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A job whose samples file is not complete: `graded` problems are."""
+
+    job: EvalJob
+    problems: list[Problem]
+    graded: int
+    replies: list[Record]
+
+    def completions(self, chunk: Sequence[Problem]) -> list[list[Completion]]:
+        wanted = {problem.id for problem in chunk}
+        rows = groupby((r for r in self.replies if r["problem_id"] in wanted), lambda r: r["problem_id"])
+        return [[Completion(r["text"], r["n_tokens"], r["finish_reason"]) for r in row] for _, row in rows]
 
 
 def _score(
     problems: Sequence[Problem],
-    groups: Sequence[Sequence[Completion]],
+    samples: Sequence[Sequence[Sequence[Completion]]],
     probes: Mapping[str, ProbeSet] | None,
-    sandbox: Sandbox,
+    sandbox: Executor,
     time_limit_s: float,
     memory_mb: int,
-) -> list[Record]:
-    extractions = [[extract_code(completion.text) for completion in group] for group in groups]
-    items = [(p, e.code) for p, row in zip(problems, extractions, strict=True) for e in row]
-    verdicts = iter(grade(items, sandbox, time_limit_s=time_limit_s, memory_mb=memory_mb))
+) -> list[list[Record]]:
+    """Return the records of each job for `problems`; `samples` is jobs x problems x samples."""
+    rows = [
+        (problem, number, completion, extract_code(completion.text))
+        for groups in samples
+        for problem, group in zip(problems, groups, strict=True)
+        for number, completion in enumerate(group)
+    ]
+    programs = [(problem, extraction.code) for problem, _, _, extraction in rows]
+    verdicts = grade(programs, sandbox, time_limit_s=time_limit_s, memory_mb=memory_mb)
     records = [
         {
             "problem_id": problem.id,
-            "sample": sample,
+            "sample": number,
             "completion": completion.text,
             "finish_reason": completion.finish_reason,
             "n_tokens": completion.n_tokens,
             "program": extraction.code,
             "extraction": extraction.reason,
-            **asdict(next(verdicts)),
+            **asdict(verdict),
         }
-        for problem, group, row in zip(problems, groups, extractions, strict=True)
-        for sample, (completion, extraction) in enumerate(zip(group, row, strict=True))
+        for (problem, number, completion, extraction), verdict in zip(rows, verdicts, strict=True)
     ]
-    if probes is None:
-        return records
-    scored = score_groups(
-        problems,
-        [probes[p.id] for p in problems],
-        groups,
-        sandbox,
-        reward="pcr",
-        limits=Limits(cpu_s=time_limit_s, memory_mb=memory_mb),
-        seed=0,
-        step=0,
-    )
-    place = iter(records)
-    for group in scored:
-        consensus = group.consensus
-        for i, hits in enumerate(consensus.hits.tolist()):
-            next(place).update(
-                hits=hits,
-                n_probes=consensus.n_probes,
-                n_voted=consensus.n_voted,
-                pcr=float(consensus.pcr[i]),
-                pcr_voted=float(consensus.pcr_voted[i]) if consensus.n_voted else None,
-            )
-    return records
+    if probes is not None:
+        scored = score_groups(
+            [problem for _ in samples for problem in problems],
+            [probes[problem.id] for _ in samples for problem in problems],
+            [group for groups in samples for group in groups],
+            sandbox,
+            reward="pcr",
+            limits=Limits(cpu_s=time_limit_s, memory_mb=memory_mb),
+            seed=0,
+            step=0,
+        )
+        place = iter(records)
+        for consensus in (group.consensus for group in scored):
+            for i, hits in enumerate(consensus.hits.tolist()):
+                next(place).update(
+                    hits=hits,
+                    n_probes=consensus.n_probes,
+                    n_voted=consensus.n_voted,
+                    pcr=float(consensus.pcr[i]),
+                    pcr_voted=float(consensus.pcr_voted[i]) if consensus.n_voted else None,
+                )
+    per_job = len(records) // len(samples)
+    return [records[start : start + per_job] for start in range(0, len(records), per_job)]
 
 
 # --- files ------------------------------------------------------------------------------------------------
@@ -206,6 +304,10 @@ def _score(
 
 def read_samples(path: Path) -> tuple[dict[str, Any], list[Record]]:
     """Return the header and the records of a samples file.
+
+    A record holds ``problem_id``, ``sample``, ``completion``, ``finish_reason``, ``n_tokens``, ``program``
+    (None if there is none), ``extraction``, ``passed``, ``reason`` and, if there were probes, ``hits``,
+    ``n_probes``, ``n_voted``, ``pcr`` and ``pcr_voted`` (None where nobody voted).
 
     Raises:
         DataError: the file is missing, or not a samples file.
@@ -217,84 +319,46 @@ def read_samples(path: Path) -> tuple[dict[str, Any], list[Record]]:
     return first["header"], list(records)
 
 
-def _resume(path: Path, header: dict[str, Any], chunks: Sequence[Sequence[Problem]], n: int) -> list[Record]:
-    """Return the records of complete chunks in `path`, and leave exactly them in the file."""
-    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+def _replies(job: EvalJob) -> Path:
+    return Path(f"{job.path}.replies")
+
+
+def _chunk_sizes(problems: int, n: int) -> list[int]:
+    return [min(GRADED_TOGETHER, problems - start) * n for start in range(0, problems, GRADED_TOGETHER)]
+
+
+def _kept(path: Path, header: dict[str, Any], sizes: Sequence[int]) -> list[Record]:
+    """Return the records of complete chunks in a file with this header; a torn last line does not count."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
     records = []
-    for line in lines[:-1]:  # what follows the last line end is nothing, or a torn line
+    for line in lines:
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError:
             break
     if not records or records[0] != {"header": header}:
-        write_jsonl(path, [{"header": header}])
         return []
-    records = records[1:]
     complete = 0
-    for chunk in chunks:
-        if complete + len(chunk) * n > len(records):
+    for size in sizes:
+        if complete + size >= len(records):  # the header is one of them
             break
-        complete += len(chunk) * n
-    if complete < len(records) or lines[-1]:
-        write_jsonl(path, [{"header": header}, *records[:complete]])
-    return records[:complete]
+        complete += size
+    return records[1 : complete + 1]
 
 
-# --- several evaluations side by side ---------------------------------------------------------------------
+def _open(path: Path, header: dict[str, Any], sizes: Sequence[int]) -> int:
+    """Leave exactly the header and the complete chunks in a file; return the number of records."""
+    kept = _kept(path, header, sizes)
+    write_jsonl(path, [{"header": header}, *kept])
+    return len(kept)
 
 
-def evaluate_job(job: EvalJob) -> None:
-    """Carry out one job in this process."""
-    problems = [Problem.from_json(record) for record in read_jsonl(Path(job.problems))]
-    probes = None if job.probes is None else read_probe_sets(Path(job.probes))
-    with Sandbox(workers=1) as sandbox:
-        evaluate(
-            job.model,
-            problems,
-            n=job.n,
-            sampling=job.sampling,
-            path=Path(job.path),
-            sandbox=sandbox,
-            probes=probes,
-            device=job.device,
-            batch_size=job.batch_size,
-            time_limit_s=job.time_limit_s,
-            memory_mb=job.memory_mb,
-            meta=job.meta,
-        )
+def _append(path: Path, records: Sequence[Record]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
 
 
-def evaluate_all(
-    jobs: Sequence[EvalJob], workers: int = 0, progress: Callable[[int, int], None] | None = None
-) -> list[Path]:
-    """Carry out jobs in worker processes side by side; return the samples files in order.
-
-    Finished jobs are recognised by their files and cost no more than reading them.
-
-    Args:
-        jobs: with pairwise different files.
-        workers: processes, 0 for one a core.
-        progress: called with the samples done and their total over all jobs.
-
-    Raises:
-        DataError, SandboxError: as `evaluate`; the message starts with the job's name.
-        StageError: a worker process died.
-    """
-    paths = [Path(job.path) for job in jobs]
-    if len(set(paths)) < len(paths):
-        raise DataError("two evaluation jobs share a samples file")
-    sizes = {job.problems: sum(1 for _ in read_jsonl(Path(job.problems))) for job in jobs}
-    total = sum(sizes[job.problems] * job.n for job in jobs)
-
-    def report() -> None:
-        if progress is not None:
-            progress(min(total, sum(_count_records(path) for path in paths)), total)
-
-    run_side_by_side(evaluate_job, jobs, [job.name for job in jobs], workers, report)
-    report()
-    return paths
-
-
-def _count_records(path: Path) -> int:
+def _count(path: str | Path) -> int:
     """Return the complete lines of a samples file, the header not counted."""
+    path = Path(path)
     return max(0, path.read_bytes().count(b"\n") - 1) if path.is_file() else 0
