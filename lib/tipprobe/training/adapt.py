@@ -106,6 +106,8 @@ def _report(config: AdaptConfig, seen: dict[str, int], progress: Progress | None
 
 
 def _train(config: AdaptConfig, progress: Progress | None) -> None:
+    import torch
+
     from tipprobe.models.load import load_model
     from tipprobe.sandbox import Sandbox
     from tipprobe.training.trainer import ProbePolicyTrainer, unusable_problems
@@ -131,7 +133,8 @@ def _train(config: AdaptConfig, progress: Progress | None) -> None:
         if progress:
             progress(config.name, metrics["step"], config.steps, metrics)
 
-    with Sandbox(workers=1) as sandbox:
+    # Training and executing take turns, so both get all of this process's share of the cores.
+    with Sandbox(workers=torch.get_num_threads()) as sandbox:
         trainer = ProbePolicyTrainer(
             config, model, tokenizer, usable, probe_sets, sandbox, folder, on_step=on_step
         )
