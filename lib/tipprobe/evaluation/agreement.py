@@ -71,55 +71,70 @@ class Agreement:
 
 
 def agreement(
-    scores: Sequence[Sequence[float]], passed: Sequence[Sequence[bool]], draws: int, seed: int
+    scores: Sequence[Sequence[float]],
+    passed: Sequence[Sequence[bool]],
+    draws: int,
+    seed: int,
+    units: Sequence[int] | None = None,
 ) -> Agreement:
     """Compare consensus with correctness.
 
     Args:
-        scores: for each problem, the consensus of each sample, in [0, 1].
-        passed: for each problem, whether each sample is correct.
+        scores: for each group of samples, the consensus of each, in [0, 1].
+        passed: for each group, whether each sample is correct.
         draws: bootstrap draws over problems.
         seed: seeds them.
+        units: the problem each group belongs to, 0, 1, ...; several groups of one problem (from several
+            training runs) are resampled together.  By default each group is a problem of its own.
 
     Raises:
-        DataError: there is no problem, or numbers of scores and labels differ.
+        DataError: there is no group, or numbers of scores and labels differ.
     """
     if not scores or [len(row) for row in scores] != [len(row) for row in passed]:
         raise DataError("agreement needs one score and one label for each sample, and at least one problem")
     scores = [np.asarray(row, dtype=np.float64) for row in scores]
     passed = [np.asarray(row, dtype=bool) for row in passed]
-    pairs = np.array([pair_counts(s, p) for s, p in zip(scores, passed, strict=True)])
+    # Problems are numbered without gaps, so that none is drawn that has no samples.
+    units = np.unique(np.arange(len(scores)) if units is None else units, return_inverse=True)[1]
+
+    def by_unit(counts: Sequence[float]) -> np.ndarray:
+        return np.bincount(units, weights=counts)
+
+    won, pairs = zip(*(pair_counts(s, p) for s, p in zip(scores, passed, strict=True)), strict=True)
     rates, counts = {}, {}
     for label, lower, upper in THRESHOLDS:
         inside = [(s >= lower - _EPSILON) & (s <= upper + _EPSILON) for s in scores]
-        failed = np.array([int((i & ~p).sum()) for i, p in zip(inside, passed, strict=True)])
-        number = np.array([int(i.sum()) for i in inside])
+        failed = by_unit([int((i & ~p).sum()) for i, p in zip(inside, passed, strict=True)])
+        number = by_unit([int(i.sum()) for i in inside])
         rates[label] = ratio_interval(failed, number, draws, seed)
         counts[label] = int(number.sum())
     return Agreement(
-        auc_pooled=_pooled_interval(scores, passed, draws, seed),
-        auc_within=ratio_interval(pairs[:, 0], pairs[:, 1], draws, seed),
+        auc_pooled=_pooled_interval(scores, passed, units, draws, seed),
+        auc_within=ratio_interval(by_unit(won), by_unit(pairs), draws, seed),
         failure_rates=rates,
         counts=counts,
         samples=sum(map(len, scores)),
     )
 
 
-def _pooled_interval(scores: list[np.ndarray], passed: list[np.ndarray], draws: int, seed: int) -> Interval:
+def _pooled_interval(
+    scores: list[np.ndarray], passed: list[np.ndarray], units: np.ndarray, draws: int, seed: int
+) -> Interval:
     """Return the pooled AUC, its interval by resampling problems.
 
     Scores are shares of a few probes, so there are few distinct values: a draw's AUC follows from how many
     correct and wrong samples it has at each value, which turns resampling into a product of matrices.
     """
     values, places = np.unique(np.concatenate(scores), return_inverse=True)
-    owner = np.repeat(np.arange(len(scores)), [len(row) for row in scores])
+    owner = np.repeat(units, [len(row) for row in scores])
     labels = np.concatenate(passed)
-    tables = np.zeros((2, len(scores), len(values)))
+    n = int(units.max()) + 1
+    tables = np.zeros((2, n, len(values)))
     np.add.at(tables, (labels.astype(int), owner, places), 1.0)
-    weights = bootstrap_weights(len(scores), draws, np.random.default_rng(seed))
+    weights = bootstrap_weights(n, draws, np.random.default_rng(seed))
     areas = _areas(weights @ tables[0], weights @ tables[1])
     estimate = _areas(tables[0].sum(0, keepdims=True), tables[1].sum(0, keepdims=True))[0]
-    return percentile_interval(estimate, areas, len(scores))
+    return percentile_interval(estimate, areas, n)
 
 
 def _areas(wrong: np.ndarray, correct: np.ndarray) -> np.ndarray:

@@ -1,0 +1,213 @@
+"""Tables, ours beside the reported values; each saved as CSV (full precision) and Markdown (for reading)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tipprobe.evaluation import reported
+from tipprobe.evaluation.agreement import THRESHOLDS, Agreement, agreement
+from tipprobe.evaluation.intervals import Interval
+from tipprobe.evaluation.results import BASE, Results
+from tipprobe.training.methods import METHODS
+
+SPLIT_TITLES = {"in_domain": "in domain", "transfer": "transfer"}
+
+
+def save_table(
+    table: pd.DataFrame, readable: pd.DataFrame, stem: str | Path, title: str, note: str = ""
+) -> None:
+    """Write ``<stem>.csv`` with every digit and ``<stem>.md`` for people.
+
+    Args:
+        table: numbers.
+        readable: the same as text.
+        stem: path without suffix.
+        title: heading of the Markdown file; it names the model.
+        note: what the intervals are, and the like.
+    """
+    stem = Path(stem)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    table.to_csv(stem.with_name(stem.name + ".csv"), index=False, lineterminator="\n")
+    text = f"**{title}**\n\n{readable.to_markdown(index=False, disable_numparse=True)}\n"
+    if note:
+        text += f"\n{note}\n"
+    stem.with_name(stem.name + ".md").write_text(text, encoding="utf-8")
+
+
+def interval_text(interval: Interval, digits: int = 1, sign: bool = False) -> str:
+    """Return ``28.5 [24.1, 33.0]``, or ``–`` where there is no value."""
+    if np.isnan(interval.mean):
+        return "–"
+    form = f"{{:{'+' if sign else ''}.{digits}f}}"
+    mean = form.format(interval.mean)
+    if np.isnan(interval.low):
+        return mean
+    return f"{mean} [{form.format(interval.low)}, {form.format(interval.high)}]"
+
+
+def _number(value: float | None, digits: int = 1, sign: bool = False) -> str:
+    return "–" if value is None else f"{value:{'+' if sign else ''}.{digits}f}"
+
+
+def main_table(results: Results, ks: Sequence[int]) -> pd.DataFrame:
+    """Return pass@k of every method on every split, its paired gain over base, and the reported values.
+
+    Args:
+        results: evaluated models.
+        ks: values of k.
+
+    Returns:
+        One row a split, method and k: ``split, method, title, sees, k, problems, samples, seeds, mean, low,
+        high, gain, gain_low, gain_high`` (percent and points) and, for each of the paper's models,
+        ``reported_<model>`` and ``reported_gain_<model>`` (empty where the paper gives none).
+    """
+    rows = []
+    for split in results.splits:
+        for method in results.methods:
+            if not results.runs(method, split):
+                continue
+            for k in ks:
+                value, gain = results.interval(method, split, k), results.gain(method, split, k)
+                rows.append(
+                    {
+                        "split": split,
+                        "method": method,
+                        "title": METHODS[method].title,
+                        "sees": METHODS[method].sees,
+                        "k": k,
+                        "problems": value.n,
+                        "samples": results.samples_per_problem(split),
+                        "seeds": value.seeds,
+                        "mean": value.mean,
+                        "low": value.low,
+                        "high": value.high,
+                        "gain": gain.mean,
+                        "gain_low": gain.low,
+                        "gain_high": gain.high,
+                        **{
+                            f"reported_{m}": reported.reported_pass(m, method, split, k)
+                            for m in reported.MODELS
+                        },
+                        **{
+                            f"reported_gain_{m}": reported.reported_gain(m, method, split, k)
+                            for m in reported.MODELS
+                        },
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def readable_main_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the main table as text, a row a split and method, three columns a k."""
+    rows = []
+    for (split, _), group in table.groupby(["split", "method"], sort=False):
+        first = group.iloc[0]
+        row: dict[str, Any] = {
+            "problems": SPLIT_TITLES[split],
+            "method": first["title"],
+            "labels seen": first["sees"],
+        }
+        for record in group.to_dict("records"):
+            k = record["k"]
+            row[f"pass@{k}"] = interval_text(_interval(record, "mean", "low", "high"))
+            gain = _interval(record, "gain", "gain_low", "gain_high")
+            row[f"Δ@{k}"] = "" if first["method"] == BASE else interval_text(gain, sign=True)
+            row[f"paper @{k}"] = " / ".join(_reported_text(record, model) for model in reported.MODELS)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _reported_text(record: dict[str, Any], model: str) -> str:
+    value, gain = record[f"reported_{model}"], record[f"reported_gain_{model}"]
+    if value is None or np.isnan(value):
+        return "–"
+    if record["method"] == BASE or gain is None or np.isnan(gain):
+        return _number(value)
+    return f"{_number(value)} ({_number(gain, sign=True)})"
+
+
+def _interval(record: dict[str, Any], mean: str, low: str, high: str) -> Interval:
+    return Interval(record[mean], record[low], record[high], record["problems"], record["seeds"])
+
+
+def agreements(results: Results, split: str = "in_domain", over: str = "pcr") -> dict[str, Agreement]:
+    """Return consensus against hidden correctness of each method whose samples have it.
+
+    Args:
+        results: evaluated models.
+        split: where probes exist.
+        over: ``pcr`` (share of all probes) or ``pcr_voted`` (share of those that somebody answered; groups in
+            which nobody answered any probe are left out).
+    """
+    found = {}
+    for method in results.methods:
+        scores, passed, units = results.consensus_groups(method, split, over)
+        if scores:
+            found[method] = agreement(scores, passed, results.draws, results.seed, units)
+    return found
+
+
+def agreement_table(found: dict[str, Agreement]) -> pd.DataFrame:
+    """Return agreements as numbers, a row a method and quantity, with the reported values of the base model.
+
+    Columns: ``method, title, quantity, mean, low, high, samples, problems, reported_<model>``.  Areas are
+    between 0 and 1, failure rates in percent.
+    """
+    rows = []
+    for method, result in found.items():
+        quantities = [
+            ("AUC, pooled", result.auc_pooled, result.samples, "auc_pcr_hidden"),
+            ("AUC, within problem", result.auc_within, result.samples, None),
+        ]
+        quantities += [
+            (
+                f"failure rate at PCR {label}",
+                result.failure_rates[label].scaled(100),
+                result.counts[label],
+                reported.THRESHOLDS[label],
+            )
+            for label, _, _ in THRESHOLDS
+        ]
+        for quantity, interval, samples, name in quantities:
+            rows.append(
+                {
+                    "method": method,
+                    "title": METHODS[method].title,
+                    "quantity": quantity,
+                    "mean": interval.mean,
+                    "low": interval.low,
+                    "high": interval.high,
+                    "samples": samples,
+                    "problems": interval.n,
+                    **{
+                        f"reported_{model}": reported.reported_agreement(model, name)
+                        if name is not None and method == BASE
+                        else None
+                        for model in reported.MODELS
+                    },
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def readable_agreement_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the agreement table as text: a row a quantity, a column a method, the paper's models last."""
+    rows = []
+    for quantity, group in table.groupby("quantity", sort=False):
+        digits = 3 if quantity.startswith("AUC") else 1
+        row: dict[str, Any] = {"quantity": quantity}
+        for record in group.to_dict("records"):
+            interval = Interval(record["mean"], record["low"], record["high"], record["problems"])
+            text = interval_text(interval, digits)
+            row[record["title"]] = text if digits == 3 else f"{text}, n={record['samples']}"
+        base = group[group["method"] == BASE]
+        for model in reported.MODELS:
+            value = base[f"reported_{model}"].iloc[0] if len(base) else None
+            row[f"paper, {model}"] = "–" if value is None or np.isnan(value) else _number(value, digits)
+        rows.append(row)
+    return pd.DataFrame(rows)
