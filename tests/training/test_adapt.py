@@ -64,6 +64,14 @@ def test_a_repeated_run_is_identical_and_a_finished_one_is_skipped(toy, tmp_path
     assert len(list(read_jsonl(first / "metrics.jsonl"))) == 2  # the old run's records are gone
 
 
+def test_half_precision_passes_keep_full_precision_weights(toy):
+    folder = adapt(AdaptConfig(**toy, method="erpo", precision="bfloat16"))
+    weights = load_file(folder / "checkpoint" / "model.safetensors")
+    assert {w.dtype for w in weights.values()} == {torch.float32}
+    base = load_file(Path(toy["model"]) / "model.safetensors")
+    assert any(not torch.equal(base[k], weights[k]) for k in base)
+
+
 def test_seeds_differ(toy):
     one, two = (adapt(config) for config in plan_runs(["base", "grpo_pcr"], [0, 1], **_without_seed(toy)))
     assert comparable(one)[0] != comparable(two)[0]

@@ -475,42 +475,30 @@ class ProbePolicyTrainer(GRPOTrainer):
         Rows are moved to the left edge, so that causal attention needs no mask, and rows of similar length
         share a pass.  Positions beyond a reply's end hold 0.
         """
-        is_reply = attention_mask.bool()
-        is_reply[:, :-logits_to_keep] = False
+        replies = attention_mask[:, -logits_to_keep:].bool()
         lengths = attention_mask.sum(1)
+        prompts = (lengths - replies.sum(1))[:, None]
+        real_first = (attention_mask == 0).int().argsort(dim=1, stable=True)
+        ids = input_ids.gather(1, real_first)
+        places = torch.arange(ids.shape[1], device=ids.device)
+        labels = ids.masked_fill((places < prompts) | (places >= lengths[:, None]), -100)
+        predicted_at = prompts - 1 + places[:logits_to_keep]  # position whose output is about reply token t
         order = lengths.argsort(stable=True)
-        per_pass = CPU_ROWS_PER_PASS if input_ids.device.type == "cpu" else len(order)
-        found: dict[str, list[Tensor]] = {"log_probs": [], "entropy": []}
-        where = []
-        for rows in order.split(per_pass):
-            real = [attention_mask[row].bool() for row in rows]
-            ids = [input_ids[row][mask] for row, mask in zip(rows, real, strict=True)]
-            labels = [
-                i.masked_fill(~is_reply[row][m], -100) for row, i, m in zip(rows, ids, real, strict=True)
-            ]
-            ids_padded = pad_sequence(ids, batch_first=True)
-            labels_padded = pad_sequence(labels, batch_first=True, padding_value=-100)
+        logps, entropies = [], []
+        for rows in order.split(CPU_ROWS_PER_PASS if ids.device.type == "cpu" else len(order)):
+            width = int(lengths[rows].max())
             with self.accelerator.autocast():
-                outputs = model(input_ids=ids_padded, labels=labels_padded, fused_lm_head=True)
-            scored = labels_padded[:, 1:] != -100  # outputs begin with the second token
-            found["log_probs"].append(outputs.log_probs[scored])
-            if compute_entropy and outputs.entropy is not None:
-                found["entropy"].append(outputs.entropy[scored])
-            inside = is_reply[rows].nonzero()
-            where.append(
-                torch.stack([rows[inside[:, 0]], inside[:, 1] - (input_ids.shape[1] - logits_to_keep)])
-            )
-        row, column = torch.cat(where, dim=1)
-
-        def scattered(values: list[Tensor]) -> Tensor | None:
-            if not values:
-                return None
-            flat = torch.cat(values)
-            return flat.new_zeros(len(input_ids), logits_to_keep).index_put((row, column), flat)
-
-        logps, entropies = scattered(found["log_probs"]), scattered(found["entropy"])
-        self._last_forward = logps, entropies
-        return logps, entropies, None
+                outputs = model(input_ids=ids[rows, :width], labels=labels[rows, :width], fused_lm_head=True)
+            at = predicted_at[rows].clamp(max=width - 2)
+            logps.append(outputs.log_probs.gather(1, at))
+            if outputs.entropy is not None:
+                entropies.append(outputs.entropy.gather(1, at))
+        back = order.argsort()
+        self._last_forward = (
+            torch.cat(logps)[back].masked_fill(~replies, 0),
+            torch.cat(entropies)[back].masked_fill(~replies, 0) if entropies else None,
+        )
+        return *self._last_forward, None
 
     # -- update --
 
