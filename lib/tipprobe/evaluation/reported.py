@@ -79,3 +79,13 @@ def reported_agreement(model: str, quantity: str) -> float:
     """Return a value of the paper's second table (``auc_pcr_hidden``, or a value of `THRESHOLDS`)."""
     rows = table("erpo_table2_pcr_vs_hidden")
     return float(rows[(rows["model"] == model) & (rows["quantity"] == quantity)]["value"].iloc[0])
+
+
+def is_stand_in(label: str) -> bool:
+    """Return whether the model called `label` is not one of the paper's."""
+    return label not in MODELS
+
+
+def title_name(label: str) -> str:
+    """Return how titles call a model: results of a model that stands in for the paper's say so."""
+    return f"stand-in {label}" if is_stand_in(label) else label

@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
@@ -59,6 +60,14 @@ def figure_style() -> AbstractContextManager[None]:
     """Return a context in which figures are made in the project's style."""
     theme = sns.axes_style("ticks") | sns.plotting_context("notebook") | _RC
     return mpl.rc_context(theme)
+
+
+def new_figure(
+    rows: int, columns: int, size: tuple[float, float], **kwargs: Any
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure and its axes, always a (rows, columns) array; `size` is in inches."""
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", **kwargs)
+    return figure, axes
 
 
 def save_figure(

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from tipprobe.evaluation import reported
-from tipprobe.evaluation.agreement import THRESHOLDS, Agreement, agreement
-from tipprobe.evaluation.intervals import Interval
+from tipprobe.evaluation.agreement import THRESHOLDS, Agreement, agreement, pair_counts
+from tipprobe.evaluation.intervals import Interval, paired_interval
+from tipprobe.evaluation.passk import pass_at_k_per_problem
 from tipprobe.evaluation.results import BASE, Results
 from tipprobe.training.methods import METHODS
 
@@ -210,4 +211,56 @@ def readable_agreement_table(table: pd.DataFrame) -> pd.DataFrame:
             value = base[f"reported_{model}"].iloc[0] if len(base) else None
             row[f"paper, {model}"] = "–" if value is None or np.isnan(value) else _number(value, digits)
         rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def gain_by_auc(results: Results, k: int = 1, parts: int = 3, split: str = "in_domain") -> pd.DataFrame:
+    """Return each method's gain on groups of problems that differ in how well consensus predicts correctness.
+
+    Problems are sorted by the unadapted model's within-problem AUC and cut into `parts` of equal size;
+    problems without a pair to compare (all samples right, or all wrong) are left out.  Sorting looks at the
+    first half of the unadapted model's samples and gains are over the second half: with the same samples for
+    both, a problem on which the model was unlucky would seem to be one that every method improves.
+
+    Args:
+        results: evaluated models.
+        k: of pass@k.
+        parts: groups of problems.
+        split: where probes exist.
+
+    Returns:
+        One row a method and group: ``method, k, part, problems, auc, mean, low, high`` (points); no rows if
+        fewer problems than groups have a pair, or half of the samples are fewer than `k`.
+    """
+    scores, passed, units = results.consensus_groups(BASE, split)
+    half = results.samples_per_problem(split) // 2
+    counted = [
+        (*pair_counts(s[:half], p[:half]), unit) for s, p, unit in zip(scores, passed, units, strict=True)
+    ]
+    ranked = sorted((won / pairs, unit, won, pairs) for won, pairs, unit in counted if pairs)
+    if len(ranked) < parts or k > half:
+        return pd.DataFrame()
+    rows = []
+    second = [row[half:] for row in results.runs(BASE, split)[0].passed]
+    base = pass_at_k_per_problem(second, k)[None]
+    for method in results.methods:
+        if method == BASE:
+            continue
+        values = results.pass_at_k(method, split, k)
+        for part, chosen in enumerate(np.array_split(np.arange(len(ranked)), parts)):
+            problems = [ranked[i][1] for i in chosen]
+            gain = paired_interval(values[:, problems], base[:, problems], results.draws, results.seed)
+            won, pairs = (sum(ranked[i][column] for i in chosen) for column in (2, 3))
+            rows.append(
+                {
+                    "method": method,
+                    "k": k,
+                    "part": part + 1,
+                    "problems": len(problems),
+                    "auc": won / pairs,
+                    "mean": 100 * gain.mean,
+                    "low": 100 * gain.low,
+                    "high": 100 * gain.high,
+                }
+            )
     return pd.DataFrame(rows)
