@@ -70,6 +70,43 @@ class EvalJob:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
+def plan_jobs(
+    models: Mapping[tuple[str, int], str],
+    problems: Mapping[str, str | Path],
+    folder: Path,
+    *,
+    label: str,
+    probes: Mapping[str, str | Path],
+    **shared: Any,
+) -> list[EvalJob]:
+    """Return one job for each model and problem set; its samples file is ``<folder>/<model>--<split>.jsonl``.
+
+    Args:
+        models: what to load, by (method, training seed).
+        problems: problem files by split.
+        folder: where samples files go.
+        label: name of the unadapted model, method ``base``; adapted ones are called ``<method>-seed<k>``.
+        probes: probe files by split; splits without one are evaluated without consensus.
+        shared: the other fields of `EvalJob`.
+    """
+    jobs = []
+    for (method, seed), model in models.items():
+        name = label if method == "base" else f"{method}-seed{seed}"
+        for split, file in problems.items():
+            jobs.append(
+                EvalJob(
+                    name=f"{name} on {split}",
+                    model=model,
+                    problems=str(file),
+                    path=str(folder / f"{name}--{split}.jsonl"),
+                    probes=str(probes[split]) if split in probes else None,
+                    meta={"method": method, "seed": seed, "split": split},
+                    **shared,
+                )
+            )
+    return jobs
+
+
 def evaluate(job: EvalJob, sandbox: Executor, progress: Progress | None = None) -> list[Record]:
     """Carry out one job in this process; see `evaluate_all`.
 

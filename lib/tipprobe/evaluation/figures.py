@@ -303,7 +303,7 @@ def gain_against_auc(table: pd.DataFrame, label: str) -> Drawn:
                 x, part["mean"], color=PALETTE[method], marker=MARKERS[method], label=METHODS[method].title
             )
         axis.axhline(0, color=FAINT, zorder=0)
-        axis.set_xlabel("AUC(PCR, hidden) of the unadapted model, within problem, by thirds of problems")
+        axis.set_xlabel("AUC(PCR, hidden) of Base within problem, thirds of the problems")
         axis.set_ylabel(f"gain in pass@{table['k'].iloc[0]}, points")
         figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
         figure.suptitle(f"When does consensus help? {label}, in domain")

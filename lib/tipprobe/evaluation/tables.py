@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,26 @@ def _reported_text(record: dict[str, Any], model: str) -> str:
 
 def _interval(record: dict[str, Any], mean: str, low: str, high: str) -> Interval:
     return Interval(record[mean], record[low], record[high], record["problems"], record["seeds"])
+
+
+def outcome_shares(results: Results) -> pd.DataFrame:
+    """Return what became of the samples, in percent: a row a split and method, a column a reason.
+
+    Reasons are those of `tipprobe.evaluation.grade.Verdict`; ``cut off`` is the share of unfinished replies,
+    whatever became of them.
+    """
+    rows = {}
+    for split in results.splits:
+        for method in results.methods:
+            records = [record for run in results.runs(method, split) for record in run.records]
+            if records:
+                counts = Counter(record["reason"] for record in records)
+                counts["cut off"] = sum(record["finish_reason"] == "length" for record in records)
+                rows[SPLIT_TITLES[split], METHODS[method].title] = counts
+    table = pd.DataFrame.from_dict(rows, orient="index").fillna(0)
+    totals = table.drop(columns="cut off").sum(axis=1)
+    order = ["passed", *sorted(set(table) - {"passed", "cut off"}), "cut off"]
+    return 100 * table.reindex(columns=order, fill_value=0).div(totals, axis=0)
 
 
 def agreements(results: Results, split: str = "in_domain", over: str = "pcr") -> dict[str, Agreement]:
