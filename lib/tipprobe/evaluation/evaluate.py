@@ -28,7 +28,7 @@ from tipprobe.probes.types import ProbeSet, check_probe_sets, read_probe_sets
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 from tipprobe.prompts import code_prompt, prompt_hashes
 from tipprobe.sandbox import Limits, Sandbox, extract_code
-from tipprobe.training.rollouts import Executor, score_groups
+from tipprobe.training.rollouts import Executor, score_groups, short_hash
 from tipprobe.workers import run_side_by_side
 
 Record = dict[str, Any]
@@ -323,9 +323,11 @@ def _score(
             step=0,
         )
         place = iter(records)
-        for consensus in (group.consensus for group in scored):
+        for group in scored:
+            consensus = group.consensus
             for i, hits in enumerate(consensus.hits.tolist()):
                 next(place).update(
+                    probes=[[o.status, short_hash(o.key)] for o in group.candidates[i].outcomes],
                     hits=hits,
                     n_probes=consensus.n_probes,
                     n_voted=consensus.n_voted,
@@ -343,8 +345,9 @@ def read_samples(path: Path) -> tuple[dict[str, Any], list[Record]]:
     """Return the header and the records of a samples file.
 
     A record holds ``problem_id``, ``sample``, ``completion``, ``finish_reason``, ``n_tokens``, ``program``
-    (None if there is none), ``extraction``, ``passed``, ``reason`` and, if there were probes, ``hits``,
-    ``n_probes``, ``n_voted``, ``pcr`` and ``pcr_voted`` (None where nobody voted).
+    (None if there is none), ``extraction``, ``passed``, ``reason`` and, if there were probes, ``probes``
+    (status and a hash of the vote on each, as in rollouts), ``hits``, ``n_probes``, ``n_voted``, ``pcr`` and
+    ``pcr_voted`` (None where nobody voted).
 
     Raises:
         DataError: the file is missing, or not a samples file.

@@ -31,6 +31,7 @@ class ModelSamples:
         passed: for each problem, whether each sample is correct.
         pcr: for each problem, each sample's consensus; None without probes.
         pcr_voted: the same over probes that somebody answered (NaN where nobody did).
+        votes: for each problem, each sample's vote on each probe, None where it failed; None without probes.
         records: the samples themselves.
     """
 
@@ -41,6 +42,7 @@ class ModelSamples:
     passed: list[list[bool]]
     pcr: list[list[float]] | None
     pcr_voted: list[list[float]] | None
+    votes: list[list[list[str | None]]] | None
     records: list[dict[str, Any]]
 
     @classmethod
@@ -73,6 +75,7 @@ class ModelSamples:
             column("passed"),
             column("pcr") if scored else None,
             column("pcr_voted") if scored else None,
+            [[[vote for _, vote in row["probes"]] for row in rows] for _, rows in groups] if scored else None,
             list(records),
         )
 

@@ -15,6 +15,7 @@ from tipprobe.evaluation.agreement import THRESHOLDS, Agreement, agreement, pair
 from tipprobe.evaluation.intervals import Interval, paired_interval
 from tipprobe.evaluation.passk import pass_at_k_per_problem
 from tipprobe.evaluation.results import BASE, Results
+from tipprobe.probes.consensus import probe_consensus
 from tipprobe.training.methods import METHODS
 
 SPLIT_TITLES = {"in_domain": "in domain", "transfer": "transfer"}
@@ -240,8 +241,9 @@ def gain_by_auc(results: Results, k: int = 1, parts: int = 3, split: str = "in_d
 
     Problems are sorted by the unadapted model's within-problem AUC and cut into `parts` of equal size;
     problems without a pair to compare (all samples right, or all wrong) are left out.  Sorting looks at the
-    first half of the unadapted model's samples and gains are over the second half: with the same samples for
-    both, a problem on which the model was unlucky would seem to be one that every method improves.
+    first half of the unadapted model's samples, which also vote among themselves only, and gains are over the
+    second half: with the same samples for both, a problem on which the model was unlucky would seem to be one
+    that every method improves.
 
     Args:
         results: evaluated models.
@@ -253,16 +255,19 @@ def gain_by_auc(results: Results, k: int = 1, parts: int = 3, split: str = "in_d
         One row a method and group: ``method, k, part, problems, auc, mean, low, high`` (points); no rows if
         fewer problems than groups have a pair, or half of the samples are fewer than `k`.
     """
-    scores, passed, units = results.consensus_groups(BASE, split)
-    half = results.samples_per_problem(split) // 2
-    counted = [
-        (*pair_counts(s[:half], p[:half]), unit) for s, p, unit in zip(scores, passed, units, strict=True)
-    ]
-    ranked = sorted((won / pairs, unit, won, pairs) for won, pairs, unit in counted if pairs)
-    if len(ranked) < parts or k > half:
+    run, half = results.runs(BASE, split)[0], results.samples_per_problem(split) // 2
+    if run.votes is None or k > half:
+        return pd.DataFrame()
+    ranked = []
+    for unit, (votes, passed) in enumerate(zip(run.votes, run.passed, strict=True)):
+        won, pairs = pair_counts(probe_consensus(votes[:half]).hits, passed[:half])
+        if pairs:
+            ranked.append((won / pairs, unit, won, pairs))
+    ranked.sort()
+    if len(ranked) < parts:
         return pd.DataFrame()
     rows = []
-    second = [row[half:] for row in results.runs(BASE, split)[0].passed]
+    second = [passed[half:] for passed in run.passed]
     base = pass_at_k_per_problem(second, k)[None]
     for method in results.methods:
         if method == BASE:
