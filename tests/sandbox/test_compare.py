@@ -65,6 +65,8 @@ def test_a_problem_with_a_tolerance_accepts_near_integers_as_floats_only():
     loose = Problem("t", "", tolerance=1e-3)
     assert is_correct(printed("7.0001"), "7", loose)
     assert not is_correct(printed("100001"), "100000", loose)
+    assert is_correct(printed("1\n2.5"), "1 2.5003", loose)
+    assert not is_correct(printed("1\n2.5\n3"), "1 2.5", loose)
 
 
 @pytest.mark.parametrize(

@@ -166,14 +166,23 @@ def _spell(value: Decimal) -> str:
 
 
 def _same_text(actual: str, expected: str, tolerance: float) -> bool:
-    """Compare line by line and token by token, numbers within a tolerance where one applies."""
+    """Compare line by line and token by token, numbers within a tolerance where one applies.
+
+    Where the problem has a tolerance, tokens alone are compared and line breaks do not count: such problems
+    come from judges whose checkers read tokens.
+    """
+    if tolerance > 0:
+        ours, theirs = actual.split(), expected.split()
+        return len(ours) == len(theirs) and all(
+            _same_token(a, b, tolerance) for a, b in zip(ours, theirs, strict=True)
+        )
     ours, theirs = _lines(actual), _lines(expected)
     if len(ours) != len(theirs):
         return False
-    return all(_same_line(a, b, tolerance) for a, b in zip(ours, theirs, strict=True))
+    return all(_same_line(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
-def _same_line(actual: str, expected: str, tolerance: float) -> bool:
+def _same_line(actual: str, expected: str) -> bool:
     if _canonical_line(actual) == _canonical_line(expected):
         return True
     ours, theirs = actual.split(), expected.split()
@@ -183,7 +192,7 @@ def _same_line(actual: str, expected: str, tolerance: float) -> bool:
         expected
     ):
         return False
-    return all(_same_token(a, b, tolerance) for a, b in zip(ours, theirs, strict=True))
+    return all(_same_token(a, b, 0.0) for a, b in zip(ours, theirs, strict=True))
 
 
 def _same_token(actual: str, expected: str, tolerance: float) -> bool:

@@ -772,27 +772,36 @@ def run_script(
     try:
         finish_threads()
         run_exit_functions()
-        if finalise:
-            namespace.clear()
-            collect()
     except BaseException as error:
         report(error, excepthook)
-    for stream in (sys.stdout, sys.stderr, *streams[1:]):  # the program may have put others in their place
+    # What the program put in the streams' place comes first: its code may need the program's names.
+    status = flush_all([sys.__dict__.get("stdout"), sys.__dict__.get("stderr")], status)
+    if finalise:
         try:
-            flush(stream)
+            namespace.clear()
+            collect()
+        except BaseException as error:
+            report(error, excepthook)
+    end(flush_all(streams[1:], status))
+
+
+def flush_all(streams: list[typing.Any], status: int) -> int:
+    """Flush as CPython does at exit; returns the exit code, 120 where it was 0 and a flush failed."""
+    for stream in streams:
+        try:
+            if stream is not None and not is_closed(stream):
+                stream.flush()
         except BaseException:
-            status = status or 120  # what CPython does when the last flush fails
-    end(status)
+            status = status or 120
+    return status
 
 
-def flush(stream: typing.Any) -> None:
-    """Flush as CPython does at exit: None and closed streams are left alone, `closed` may be missing."""
+def is_closed(stream: typing.Any) -> bool:
+    """Whether a stream says that it is closed; home-made ones may not have the attribute."""
     try:
-        if stream is None or stream.closed:
-            return
+        return stream.closed
     except AttributeError:
-        pass
-    stream.flush()
+        return False
 
 
 def exit_status(error: SystemExit) -> int:

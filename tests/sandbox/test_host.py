@@ -1,0 +1,125 @@
+"""What must hold for the process that uses a sandbox."""
+
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from tipprobe.errors import SandboxError
+from tipprobe.sandbox import Job, Limits, Sandbox
+
+LOOP = Job("while True: pass", ("",), limits=Limits(cpu_s=0.1))
+
+
+def test_the_host_is_left_as_it_was(sandbox):
+    def state():
+        handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)]
+        limits = [resource.getrlimit(which) for which in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE)]
+        return os.getcwd(), dict(os.environ), handlers, limits, os.kill, os.fork, open, exit  # noqa: PTH109
+
+    before = state()
+    sandbox.run([LOOP, Job("print(1)", ("",)), Job("import os\nos.chdir('/')\nos.environ['X'] = '1'", ("",))])
+    assert state() == before
+
+
+def test_time_outs_leave_no_zombies(sandbox):
+    sandbox.run([Job(f"while True: pass  # {n}", ("",), limits=Limits(cpu_s=0.02)) for n in range(5)])
+    end = time.monotonic() + 10
+    while zombies():  # a supervisor that has just finished is one for a moment
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def zombies():
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_works_from_threads_and_beside_busy_ones():
+    stop = threading.Event()
+    lock = threading.Lock()
+
+    def busy():
+        while not stop.is_set():
+            with lock:
+                bytearray(1000)
+            stop.wait(0.001)
+
+    def grade(number):
+        with Sandbox(workers=1, min_isolation="process") as pool:
+            return pool.run([Job("print(int(input()) + 1)", (str(number),))])[0][0].stdout
+
+    others = [threading.Thread(target=busy) for _ in range(16)]
+    for thread in others:
+        thread.start()
+    try:
+        with ThreadPoolExecutor(3) as executor:
+            assert list(executor.map(grade, range(3))) == [b"1\n", b"2\n", b"3\n"]
+    finally:
+        stop.set()
+        for thread in others:
+            thread.join()
+
+
+def test_memory_is_counted_from_what_the_worker_already_has(sandbox):
+    pytest.importorskip("numpy")
+    source = "import numpy as np\nprint(int(np.ones(1000).sum()))"
+    run = sandbox.run([Job(source, ("",), limits=Limits(memory_mb=32, cpu_s=10))])[0][0]
+    assert (run.status, run.stdout) == ("ok", b"1000\n")
+
+
+def test_a_missing_interpreter_is_no_verdict(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with (
+        Sandbox(workers=1, min_isolation="process") as pool,
+        pytest.raises(SandboxError, match="/nowhere/python"),
+    ):
+        pool.run([Job("print(1)", ("",))])
+
+
+def test_an_interpreter_that_does_not_work_is_no_verdict(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with (
+        Sandbox(workers=1, min_isolation="process") as pool,
+        pytest.raises(SandboxError, match="did not start"),
+    ):
+        pool.run([Job("print(1)", ("",))])
+
+
+def test_a_forked_copy_starts_workers_of_its_own(sandbox):
+    sandbox.run([Job("print(1)", ("",))])
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writer, sandbox.run([Job("print('child')", ("",))])[0][0].stdout)
+            sandbox.close()
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:  # noqa: PTH123
+        assert pipe.read() == b"child\n"
+    os.waitpid(pid, 0)
+    assert sandbox.run([Job("print('parent')", ("",))])[0][0].stdout == b"parent\n"
+
+
+def test_an_interrupted_run_can_be_followed_by_another():
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with Sandbox(workers=2, min_isolation="process") as pool:
+        with pytest.raises(KeyboardInterrupt):
+            pool.run([Job(f"print({n})", ("",)) for n in range(6)], progress=interrupt)
+        assert pool.run([Job("print('next')", ("",))])[0][0].stdout == b"next\n"
