@@ -326,7 +326,9 @@ class ProbePolicyTrainer(GRPOTrainer):
         with self._timed("generation_s"):
             prompts = [self.prompt_ids[i] for i in indices for _ in range(config.group_size)]
             replies, _ = self._generate_single_turn(prompts, None, {}, config.group_size)
-            texts = self._tokenizer.batch_decode(replies, skip_special_tokens=True)
+            texts = self._tokenizer.batch_decode(
+                replies, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
         completions = [
             Completion(text, len(ids), "stop" if ids[-1] in self.eos_token_ids else "length")
             for text, ids in zip(texts, replies, strict=True)
