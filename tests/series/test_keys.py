@@ -33,6 +33,17 @@ def test_relative_imports_and_neighbouring_files_are_resolved():
     }
 
 
+def test_a_name_that_a_package_offers_is_followed_to_where_it_is_defined():
+    found = keys.imported_modules("from tipprobe.sandbox import Limits, Sandbox")
+    assert found == {"tipprobe.sandbox.types", "tipprobe.sandbox.pool"}
+    modules = keys.module_closure(["from tipprobe.sandbox import Limits"])
+    assert set(modules) == {"tipprobe", "tipprobe.sandbox", "tipprobe.sandbox.types"}
+
+
+def test_the_program_of_the_sandboxes_workers_counts():
+    assert "tipprobe.sandbox.worker.main" in keys.module_closure(["from tipprobe.sandbox import Sandbox"])
+
+
 def test_the_closure_follows_imports_and_leaves_the_machinery_out():
     modules = keys.module_closure(
         ["from tipprobe.prompts import code_prompt\nfrom tipprobe.series import Stage"]

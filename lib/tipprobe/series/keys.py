@@ -75,8 +75,9 @@ def imported_modules(source: str, module: str = "", is_package: bool = False) ->
     """Return the package's modules that Python code refers to.
 
     Found are import statements anywhere in the code, and text constants that name a module
-    (``"tipprobe.x.y"``) or a file beside it (``"worker.py"``), since that is how worker processes are
-    started.
+    (``"tipprobe.x.y"``) or a file of the same package (``"worker.py"``), since that is how worker processes
+    are started.  A name imported from a package counts as imported from the module that defines it, so that
+    a package may offer its parts at one place without tying them to each other.
 
     Args:
         source: the code; IPython's magic lines are ignored.
@@ -90,17 +91,45 @@ def imported_modules(source: str, module: str = "", is_package: bool = False) ->
         match node:
             case ast.Import(names=aliases):
                 names.update(alias.name for alias in aliases)
-            case ast.ImportFrom(module=target, names=aliases, level=level):
-                if level:
-                    stem = ".".join(package.split(".")[: len(package.split(".")) - level + 1])
-                    target = f"{stem}.{target}" if target else stem
-                names.add(target or "")
-                names.update(f"{target}.{alias.name}" for alias in aliases)
+            case ast.ImportFrom(names=aliases):
+                target = _import_target(node, package)
+                names.update(_origin(target, alias.name) for alias in aliases)
             case ast.Constant(value=str(text)) if re.fullmatch(r"tipprobe(\.\w+)+", text):
                 names.add(text)
-            case ast.Constant(value=str(text)) if re.fullmatch(r"\w+\.py", text):
-                names.add(f"{package}.{text.removesuffix('.py')}")
+            case ast.Constant(value=str(text)) if package and re.fullmatch(r"\w+\.py", text):
+                names.update(_modules_in_files(package, text))
     return {name for name in names if module_file(name)}
+
+
+def _modules_in_files(package: str, file_name: str) -> set[str]:
+    """Return the modules in files called `file_name` in the folder of `package` and below."""
+    folder = paths.PACKAGE.joinpath(*package.split(".")[1:])
+    files = (path.relative_to(paths.PACKAGE).with_suffix("") for path in folder.rglob(file_name))
+    return {".".join(("tipprobe", *file.parts)) for file in files}
+
+
+def _import_target(node: ast.ImportFrom, package: str) -> str:
+    """Return the absolute name of the module that a ``from`` statement in `package` imports from."""
+    if not node.level:
+        return node.module or ""
+    parts = package.split(".")
+    stem = ".".join(parts[: len(parts) - node.level + 1])
+    return f"{stem}.{node.module}" if node.module else stem
+
+
+def _origin(target: str, name: str) -> str:
+    """Return the module that ``from target import name`` gets `name` from."""
+    if module_file(f"{target}.{name}"):
+        return f"{target}.{name}"
+    path = module_file(target)
+    if path is None or path.name != "__init__.py":
+        return target
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if name == (alias.asname or alias.name):
+                    return _origin(_import_target(node, target), alias.name)
+    return target
 
 
 def module_closure(sources: Iterable[str], presentation: bool = True) -> dict[str, Path]:
@@ -109,22 +138,26 @@ def module_closure(sources: Iterable[str], presentation: bool = True) -> dict[st
     The machinery is neither returned nor followed; without `presentation` that goes for its modules too.
     """
     found: dict[str, Path] = {}
+    parents: dict[str, Path] = {}
     queue = sorted(set().union(*(imported_modules(source) for source in sources)))
     while queue:
         name = queue.pop()
-        if name in found or any(name == out or name.startswith(f"{out}.") for out in MACHINERY):
+        path = module_file(name)
+        if path is None or name in found or _is_machinery(name):
             continue
         if not presentation and name.rpartition(".")[2] in PRESENTATION:
             continue
-        path = module_file(name)
-        if path is None:
-            continue
         found[name] = path
-        parent = name.rpartition(".")[0]
-        queue.extend([parent] if parent else [])
         is_package = path.name == "__init__.py"
         queue.extend(imported_modules(path.read_text(encoding="utf-8"), name, is_package))
-    return dict(sorted(found.items()))
+        # A parent's code runs, but what it offers for others to import does not matter here.
+        while name := name.rpartition(".")[0]:
+            parents[name] = paths.PACKAGE.joinpath(*name.split(".")[1:], "__init__.py")
+    return dict(sorted((parents | found).items()))
+
+
+def _is_machinery(name: str) -> bool:
+    return any(name == part or name.startswith(f"{part}.") for part in MACHINERY)
 
 
 def library_hashes(modules: Mapping[str, Path]) -> dict[str, str]:
