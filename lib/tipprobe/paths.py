@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
-#: Root of the checkout, where ``notebooks/``, ``params/`` and ``outputs/`` live.  ``TIPPROBE_ROOT`` overrides it
-#: for an installed package that is used away from its checkout.
+#: Root of the checkout, where ``notebooks/``, ``params/`` and ``outputs/`` live.  ``TIPPROBE_ROOT`` overrides
+#: it for an installed package that is used away from its checkout.
 ROOT = Path(os.environ.get("TIPPROBE_ROOT") or PACKAGE.parents[1])
 NOTEBOOKS = ROOT / "notebooks"
 PARAMS = ROOT / "params"

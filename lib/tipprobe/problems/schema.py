@@ -1,8 +1,9 @@
 """One shape for every problem, whatever benchmark it came from.
 
-Inputs and expected outputs are always *text*: for ``stdin`` problems the bytes a program reads and prints, for
-``call`` problems the Python literals of an argument list (``"[3, 1], 2"``) and of a return value (``"[1, 3]"``).
-Probes, examples and hidden tests therefore share one representation, one normaliser and one file format.
+Inputs and expected outputs are always *text*: for ``stdin`` problems the bytes a program reads and prints,
+for ``call`` problems the Python literals of an argument list (``"[3, 1], 2"``) and of a return value
+(``"[1, 3]"``).  Probes, examples and hidden tests therefore share one representation, one normaliser and one
+file format.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class Problem:
         if kind not in ("stdin", "call", "unittest"):
             raise DataError(f"problem {record['id']!r}: kind {kind!r} is not stdin, call or unittest")
         if kind == "call" and not record.get("entry_point"):
-            raise DataError(f"problem {record['id']!r}: a call problem needs entry_point, the function's name")
+            raise DataError(
+                f"problem {record['id']!r}: a call problem needs entry_point, the function's name"
+            )
         record = dict(record)
         for key in ("examples", "tests"):
             try:

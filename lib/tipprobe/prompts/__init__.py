@@ -34,7 +34,7 @@ def _user(content: str) -> Prompt:
 
 
 def _fill(name: str, **values: str) -> str:
-    # str.format would choke on braces inside a statement only if they came from the template, which they do not.
+    # Braces in a statement are safe: str.format reads only those of the template.
     return template(name).format(**values)
 
 
