@@ -208,10 +208,10 @@ def _claims(out: Path) -> list[dict[str, Any]]:
 
 
 def claim_table(claims: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return columns and cells of the claims table, in the records' own order; None without claims."""
+    """Return columns (but ids) and cells of the claims table, in the records' order; None without claims."""
     if not claims:
         return None
-    columns = list(dict.fromkeys(name for claim in claims for name in claim))
+    columns = [name for name in dict.fromkeys(key for claim in claims for key in claim) if name != "id"]
     rows = [
         [{"text": _value_text(claim.get(name)), "verdict": _verdict_css(name, claim)} for name in columns]
         for claim in claims
