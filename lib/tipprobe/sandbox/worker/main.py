@@ -338,9 +338,9 @@ def wait_for_supervisor(pid: int, sock: socket.socket) -> int | None:
     """Return the supervisor's wait status, or None if the pool hung up first (it is then killed)."""
     with EndOfProcess(pid) as end:
         if end.wait(None, sock):
-            return os.waitpid(pid, 0)[1]
+            return end.reap()[0]
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        end.reap()
         return None
 
 
@@ -481,9 +481,12 @@ def execute(
     if pid == 0:
         set_up_child(files, job, layers, supervisor)
         return Plan(code, job, data.decode("utf-8", "surrogatepass") if job.is_call else "", ready)
-    killed = watch(pid, job, started, sock)
-    _, status, usage = os.wait4(pid, 0)
+    with EndOfProcess(pid) as end:
+        killed = watch(end, job, started, sock)
+        status, usage = end.reap()
     wall = time.monotonic() - started
+    if not LINUX:
+        kill_group(pid)
     kill_children(layers)
     if not ready[0] and killed is None:
         complaint = os.pread(files[2], STDERR_TAIL, 0).decode(errors="replace")
@@ -492,10 +495,11 @@ def execute(
 
 
 class EndOfProcess:
-    """Waits for a child to end without reaping it, or for the pool to hang up."""
+    """Waits for a child to end, or for the pool to hang up."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
+        self.result: tuple[int, resource.struct_rusage] | None = None
         try:
             self.fd = os.pidfd_open(pid) if LINUX else None
         except OSError:  # older or emulated kernels
@@ -527,30 +531,36 @@ class EndOfProcess:
             if time.monotonic() >= end:
                 return None
 
+    def reap(self) -> tuple[int, resource.struct_rusage]:
+        """Return the child's wait status and what it used, waiting for its end if need be."""
+        return self.result or os.wait4(self.pid, 0)[1:]
+
     def _ended(self) -> bool:
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if self.result is None:
+            pid, *result = os.wait4(self.pid, os.WNOHANG)
+            self.result = tuple(result) if pid else None
+        return self.result is not None
 
 
-def watch(pid: int, job: wire.JobFrame, started: float, sock: socket.socket) -> str | None:
+def watch(end: EndOfProcess, job: wire.JobFrame, started: float, sock: socket.socket) -> str | None:
     """Wait for a child to end; kill it at a limit and return that limit's status name, else None."""
     wall_end = started + job.wall_s
-    with EndOfProcess(pid) as end:
-        while True:
-            try:
-                cpu_left = job.cpu_s - cpu_time(pid)
-            except OSError:  # it ended between two looks
-                return None
-            wall_left = wall_end - time.monotonic()
-            if cpu_left <= 0 or wall_left <= 0:
-                os.kill(pid, signal.SIGKILL)
-                return "cpu_limit" if cpu_left <= 0 else "wall_limit"
-            # One thread cannot use CPU faster than the clock on the wall runs: no need to look earlier.
-            ended = end.wait(min(cpu_left, wall_left), sock)
-            if ended:
-                return None
-            if ended is False:
-                os.kill(pid, signal.SIGKILL)
-                raise EOFError("the pool hung up")
+    while True:
+        try:
+            cpu_left = job.cpu_s - cpu_time(end.pid)
+        except OSError:  # it ended between two looks
+            return None
+        wall_left = wall_end - time.monotonic()
+        if cpu_left <= 0 or wall_left <= 0:
+            os.kill(end.pid, signal.SIGKILL)
+            return "cpu_limit" if cpu_left <= 0 else "wall_limit"
+        # One thread cannot use CPU faster than the clock on the wall runs: no need to look earlier.
+        ended = end.wait(min(cpu_left, wall_left), sock)
+        if ended:
+            return None
+        if ended is False:
+            os.kill(end.pid, signal.SIGKILL)
+            raise EOFError("the pool hung up")
 
 
 def cpu_time(pid: int) -> float:
@@ -629,8 +639,16 @@ def kill_children(layers: Layers) -> None:
         os.waitpid(-1, 0)
 
 
+def kill_group(leader: int) -> None:
+    """Elsewhere than on Linux: kill what a program started and did not move to a session of its own."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except OSError:  # nothing of it is left
+        pass
+
+
 def child_processes() -> list[int]:
-    """Process ids of this process's children; elsewhere than on Linux only the session can be told apart."""
+    """Process ids of this process's children; elsewhere than on Linux orphans do not come here."""
     if not LINUX:
         return []
     with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
@@ -690,6 +708,8 @@ def set_up_child(files: list[int], job: wire.JobFrame, layers: Layers, superviso
             confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != supervisor:
                 os._exit(0)
+        if not LINUX:
+            os.setpgid(0, 0)  # see kill_group
         os.chdir(layers.folders[0])
         for number, fd in enumerate(files):
             os.dup2(fd, number)
@@ -704,7 +724,11 @@ def set_up_child(files: list[int], job: wire.JobFrame, layers: Layers, superviso
         for which, value in limits:
             _, hard = resource.getrlimit(which)
             value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(which, (value, value))
+            try:
+                resource.setrlimit(which, (value, value))
+            except ValueError:  # macOS does not take every address space limit
+                if LINUX:
+                    raise
         random.seed(job.seed)
         numpy = sys.modules.get("numpy")
         if numpy is not None:
