@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from tipprobe.errors import SandboxError
+from tipprobe.errors import SandboxError
 from tipprobe.sandbox import IsolationError, IsolationReport, Job, Limits, Sandbox
 from tipprobe.sandbox.isolation import LEVELS, prove, require
 from tipprobe.sandbox.types import Run
@@ -183,3 +184,12 @@ def test_report_reads_well():
 def test_unknown_levels_are_refused():
     with pytest.raises(SandboxError, match="namespaces"):
         Sandbox(1, min_isolation="docker")
+
+
+def test_the_environment_names_the_lowest_level(monkeypatch):
+    monkeypatch.setenv("TIPPROBE_MIN_ISOLATION", "process")
+    with Sandbox(1, max_isolation="process") as pool:
+        assert pool.run([Job("print(1)", ("",))])[0][0].stdout == b"1\n"
+    monkeypatch.setenv("TIPPROBE_MIN_ISOLATION", "none")
+    with pytest.raises(SandboxError, match="TIPPROBE_MIN_ISOLATION"):
+        Sandbox(1)

@@ -9,13 +9,15 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from tipprobe.errors import SandboxError
 from tipprobe.sandbox.types import Job, Limits, Run
 
 Level = Literal["process", "seccomp", "landlock", "namespaces"]
 LEVELS: tuple[Level, ...] = get_args(Level)
+#: Environment variable with the level below which nothing runs, where the caller names none.
+MIN_ISOLATION = "TIPPROBE_MIN_ISOLATION"
 
 # What the self-test must have seen refused before a level is claimed.
 _BY_SECCOMP = frozenset({"modes", "connect", "signals", "limits", "trace", "namespaces"})
@@ -124,9 +126,20 @@ def require(report: IsolationReport, minimum: Level) -> None:
     )
     raise IsolationError(
         f"programs would run at isolation level {report.level!r} here, below the {minimum!r} asked for.  "
-        f"To fix it: {fixes}.  To run anyway, with this machine's files or processes in reach, say "
-        f"Sandbox(min_isolation={report.level!r})"
+        f"To fix it: {fixes}.  To run anyway, with this machine's files or processes in reach, set "
+        f"{MIN_ISOLATION}={report.level} in the environment or say Sandbox(min_isolation={report.level!r})"
     )
+
+
+def default_min_isolation() -> Level:
+    """Return the level below which a sandbox refuses to run unless told otherwise.
+
+    Raises:
+        SandboxError: the environment variable holds something else than a level.
+    """
+    level = os.environ.get(MIN_ISOLATION, "landlock")
+    check_level(MIN_ISOLATION, level)
+    return cast(Level, level)
 
 
 def check_level(name: str, value: str) -> None:

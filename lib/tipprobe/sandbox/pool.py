@@ -32,7 +32,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from tipprobe.errors import SandboxError
-from tipprobe.sandbox.isolation import IsolationReport, Level, check_level, prove, require
+from tipprobe.sandbox.isolation import (
+    IsolationReport,
+    Level,
+    check_level,
+    default_min_isolation,
+    prove,
+    require,
+)
 from tipprobe.sandbox.types import Job, Run
 from tipprobe.sandbox.worker import wire
 
@@ -58,8 +65,9 @@ class Sandbox:
 
     Args:
         workers: worker processes; None or 0 takes the number of cores this process may use.
-        min_isolation: refuse to run below this level (see `IsolationReport.level`).  ``"process"``, which
-            leaves the user's files and processes in a program's reach, must be asked for.
+        min_isolation: refuse to run below this level (see `IsolationReport.level`).  None takes the
+            environment variable ``TIPPROBE_MIN_ISOLATION``, or ``"landlock"`` without one: ``"process"``,
+            which leaves the user's files and processes in a program's reach, must be asked for.
         max_isolation: highest level to try; lower it to see what another machine would give.
     """
 
@@ -67,11 +75,13 @@ class Sandbox:
         self,
         workers: int | None = None,
         *,
-        min_isolation: Level = "landlock",
+        min_isolation: Level | None = None,
         max_isolation: Level = "namespaces",
     ) -> None:
         if workers is not None and workers < 0:
             raise SandboxError(f"workers must be 0 (one per core) or more, got {workers}")
+        if min_isolation is None:
+            min_isolation = default_min_isolation()
         check_level("min_isolation", min_isolation)
         check_level("max_isolation", max_isolation)
         self.workers = workers or _cores()
