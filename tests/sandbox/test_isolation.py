@@ -8,7 +8,6 @@ import psutil
 import pytest
 
 from tipprobe.errors import SandboxError
-from tipprobe.errors import SandboxError
 from tipprobe.sandbox import IsolationError, IsolationReport, Job, Limits, Sandbox
 from tipprobe.sandbox.isolation import LEVELS, prove, require
 from tipprobe.sandbox.types import Run
