@@ -17,7 +17,6 @@ from tipprobe.evaluation.figures import (
     pass_at_k_curves,
     save_figure,
     small_multiples,
-    training_curves,
 )
 from tipprobe.evaluation.intervals import Interval
 from tipprobe.evaluation.results import ModelSamples, Results
@@ -214,7 +213,6 @@ def test_figures_show_what_they_save(results, tmp_path):
         "transfer": pass_at_k_curves(results, "transfer", "stand-in x"),
         "pcr": agreement_figure(results, pcr_table, "stand-in x"),
         "gain": gain_against_auc(tables.gain_by_auc(results), "stand-in x"),
-        "training": training_curves(CURVES, "stand-in x"),
     }
     for name, (figure, data) in figures.items():
         assert "stand-in x" in figure.get_suptitle(), name
@@ -229,7 +227,7 @@ def test_figures_show_what_they_save(results, tmp_path):
 
 
 def test_small_multiples_take_any_columns():
-    figure, data = small_multiples(CURVES, [("entropy", "H")], "title", lines={"entropy": 0.2})
+    figure, data = small_multiples(CURVES, [("entropy", "H")], "title", lines={"entropy": [0.2]})
     assert list(data.columns) == ["method", "seed", "step", "entropy"]
     axis = figure.axes[0]
     # Two runs and their mean for each of two methods, and the line.

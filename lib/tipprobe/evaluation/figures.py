@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -32,21 +32,11 @@ __all__ = [
     "pass_at_k_curves",
     "save_figure",
     "small_multiples",
-    "training_curves",
 ]
 
 Drawn = tuple[Figure, pd.DataFrame]
 #: Marks of the paper's models.
 REPORTED_MARKERS = {"Qwen3-4B": "d", "Qwen3-8B": "s"}
-#: Panels of the training curves: column of a run's metrics, title.
-TRAINING_PANELS = (
-    ("reward", "reward"),
-    ("pcr", "mean PCR"),
-    ("entropy", "token entropy (nats)"),
-    ("kl", "KL to the base model (nats a token)"),
-    ("kept_positive_share", "kept rows with A > 0 (share)"),
-    ("truncated_share", "replies cut off (share)"),
-)
 RELIABILITY_EDGES = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 
 
@@ -230,7 +220,7 @@ def small_multiples(
     panels: Sequence[tuple[str, str]],
     title: str,
     *,
-    lines: dict[str, float] | None = None,
+    lines: Mapping[str, Sequence[float]] | None = None,
     x_label: str = "rollout step",
     columns: int = 3,
 ) -> Drawn:
@@ -240,7 +230,7 @@ def small_multiples(
         curves: columns ``method, seed, step`` and those of `panels`; missing values leave gaps.
         panels: column and title of each panel.
         title: of the figure; it names the model.
-        lines: heights of horizontal lines by column, such as the entropy ceiling.
+        lines: heights of dotted horizontal lines by column, such as the entropy ceiling.
         x_label: what a step is.
         columns: panels side by side.
     """
@@ -258,8 +248,8 @@ def small_multiples(
                     axis.plot(runs.index, runs, color=PALETTE[method], linewidth=0.6, alpha=0.5)
                 mean = runs.mean(axis=1)
                 axis.plot(mean.index, mean, color=PALETTE[method], linewidth=1.8, label=METHODS[method].title)
-            if lines and column in lines:
-                axis.axhline(lines[column], color=INK, linewidth=1, linestyle=":", zorder=0)
+            for height in (lines or {}).get(column, ()):
+                axis.axhline(height, color=INK, linewidth=1, linestyle=":", zorder=0)
             axis.set_title(panel_title)
         for axis in axes[-1]:
             axis.set_xlabel(x_label)
@@ -268,20 +258,6 @@ def small_multiples(
         )
         figure.suptitle(title)
     return figure, curves[["method", "seed", "step", *(column for column, _ in panels)]]
-
-
-def training_curves(curves: pd.DataFrame, label: str) -> Drawn:
-    """Draw `TRAINING_PANELS` of adaptation runs, with the entropy ceiling where there is one.
-
-    Args:
-        curves: a row a run and rollout step, with the columns of a run's metrics.
-        label: the model's name, for the title.
-    """
-    ceilings = curves["entropy_ceiling"].dropna().unique() if "entropy_ceiling" in curves else ()
-    seeds = curves["seed"].nunique()
-    title = f"Adaptation of {label} ({seeds} seed{'s' * (seeds > 1)} a method)"
-    lines = {"entropy": float(ceilings[0])} if len(ceilings) == 1 else None
-    return small_multiples(curves, TRAINING_PANELS, title, lines=lines)
 
 
 def gain_against_auc(table: pd.DataFrame, label: str) -> Drawn:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from tipprobe.problems.schema import read_jsonl
-from tipprobe.training.methods import METHODS
 from tipprobe.training.rollouts import ScoredGroup
 
 if TYPE_CHECKING:
@@ -120,31 +119,9 @@ def plot_curves(curves: pd.DataFrame, label: str) -> Figure:
         curves: from `load_curves`.
         label: name of the model, for the title.
     """
-    import matplotlib.pyplot as plt
+    from tipprobe.evaluation.figures import small_multiples
 
-    from tipprobe.evaluation.style import PALETTE, figure_style
-
-    with figure_style():
-        figure, axes = plt.subplots(2, 3, figsize=(11, 5.6), sharex=True, layout="constrained")
-        methods = [name for name in METHODS if name in set(curves["method"])]
-        for axis, (column, title) in zip(axes.flat, PANELS, strict=True):
-            for name in methods:
-                runs = curves[curves["method"] == name].pivot(index="step", columns="seed", values=column)
-                if runs.shape[1] > 1:
-                    lines = runs.to_numpy(dtype=float)
-                    axis.plot(runs.index, lines, color=PALETTE[name], linewidth=0.6, alpha=0.5)
-                mean = runs.astype(float).mean(axis=1)
-                axis.plot(mean.index, mean, color=PALETTE[name], linewidth=1.8, label=METHODS[name].title)
-            axis.set_title(title)
-        for ceiling in curves["entropy_ceiling"].dropna().unique():
-            axes.flat[2].axhline(ceiling, color="0.4", linewidth=1, linestyle=":")
-            place = (curves["step"].max(), ceiling)
-            axes.flat[2].annotate("ceiling", place, fontsize=8, color="0.4", ha="right", va="bottom")
-        for axis in axes[1]:
-            axis.set_xlabel("rollout step")
-        n_seeds = curves["seed"].nunique()
-        figure.suptitle(f"Adaptation of {label} ({n_seeds} seed{'s' * (n_seeds > 1)} a method)")
-        handles = axes.flat[0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside lower center", ncols=len(methods))
-    plt.close(figure)
-    return figure
+    n_seeds = curves["seed"].nunique()
+    title = f"Adaptation of {label} ({n_seeds} seed{'s' * (n_seeds > 1)} a method; dotted: the ceiling)"
+    ceilings = sorted(curves["entropy_ceiling"].dropna().unique())
+    return small_multiples(curves, PANELS, title, lines={"entropy": ceilings})[0]
