@@ -6,4 +6,10 @@ this package computes.  Importing it is cheap: torch and transformers are import
 them.
 """
 
+import os
+
+# Threads of a numerical library that wait by spinning stall everybody else when several processes share the
+# cores, as they do here (measured: sampling 24 s instead of 2.8 s on a busy machine).  Read at torch's import.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 __version__ = "0.1.0"
