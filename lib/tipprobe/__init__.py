@@ -9,7 +9,7 @@ them.
 import os
 
 # Threads of a numerical library that wait by spinning stall everybody else when several processes share the
-# cores, as they do here (sampling on a busy machine took 24 s instead of 2.8 s).  Read when torch is imported.
+# cores, as they do here (on a busy machine sampling took 24 s instead of 2.8 s).  Read at torch's import.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
