@@ -70,6 +70,17 @@ def test_one_record_a_sample(tmp_path, problem_files, scripted, run):
     assert not Path(f"{tmp_path}/s.jsonl.replies").exists()
 
 
+def test_jobs_of_different_sizes_are_graded_together(tmp_path, problem_files, scripted, sandbox):
+    jobs = [job_for(problem_files, tmp_path / f"{n}.jsonl", n=n) for n in (2, 3)]
+    for job in jobs:
+        sample(job)
+    grade_all(jobs, sandbox)
+    for job in jobs:
+        _, records = read_samples(Path(job.path))
+        expected = [(f"p{i:02}", number) for i in range(10) for number in range(job.n)]
+        assert [(r["problem_id"], r["sample"]) for r in records] == expected
+
+
 def test_header_says_what_the_samples_depend_on(tmp_path, problem_files, scripted, run):
     run(job_for(problem_files, tmp_path / "s.jsonl", probes=None))
     header, records = read_samples(tmp_path / "s.jsonl")

@@ -333,7 +333,7 @@ def test_rollouts_are_graded_after_training(tmp_path, sandbox):
     # The base model solves each problem once in four: 25 % with one sample, 50 % with two.
     assert curves["gain_1"].tolist() == [25, 25, 75]
     assert curves["gain_k"].tolist() == [50, 50, 50]
-    assert curves["gain_1_mean"].tolist() == [25, 25, 50]
+    np.testing.assert_array_equal(curves["gain_1_mean"], [np.nan, 25, 50])
     known = {(p.id, "print(int(input()) + 1)"): False for p in problems}
     assert rescore.hidden_curves([folder], problems, base, sandbox, known=known, **options)[
         "pass_at_1"

@@ -235,7 +235,7 @@ def grade_all(jobs: Sequence[EvalJob], sandbox: Executor, progress: Progress | N
         DataError: a problem has no tests.
         SandboxError: the execution machinery failed.
     """
-    open_jobs: dict[tuple[str, str | None, float, int], list[_Open]] = {}
+    open_jobs: dict[tuple[str, str | None, int, float, int], list[_Open]] = {}
     total = done = 0
     for job in jobs:
         problems = _problems(job)
@@ -244,11 +244,11 @@ def grade_all(jobs: Sequence[EvalJob], sandbox: Executor, progress: Progress | N
         total, done = total + job.n * len(problems), done + kept
         if kept < job.n * len(problems):
             replies = read_samples(_replies(job))[1]
-            key = (job.problems, job.probes, job.time_limit_s, job.memory_mb)
+            key = (job.problems, job.probes, job.n, job.time_limit_s, job.memory_mb)
             open_jobs.setdefault(key, []).append(_Open(job, problems, kept // job.n, replies))
     if progress is not None:
         progress(done, total)
-    for (_, probes_path, time_limit_s, memory_mb), group in open_jobs.items():
+    for (_, probes_path, _, time_limit_s, memory_mb), group in open_jobs.items():
         probes = None if probes_path is None else read_probe_sets(Path(probes_path))
         for start in range(0, len(group[0].problems), GRADED_TOGETHER):
             concerned = [entry for entry in group if entry.graded <= start]
@@ -289,7 +289,7 @@ def _score(
     time_limit_s: float,
     memory_mb: int,
 ) -> list[list[Record]]:
-    """Return the records of each job for `problems`; `samples` is jobs x problems x samples."""
+    """Return the records of each job for `problems`; `samples` is jobs x problems x samples, not ragged."""
     rows = [
         (problem, number, completion, extract_code(completion.text))
         for groups in samples

@@ -56,7 +56,7 @@ def hidden_curves(
     Returns:
         One row a run and step: ``method, seed, step, k`` (samples a problem), ``pass_at_1, pass_at_k``
         (percent, of the step's rollouts), ``gain_1, gain_k`` (points over base on the same problems) and
-        ``gain_1_mean, gain_k_mean`` (their running means).
+        ``gain_1_mean, gain_k_mean`` (their running means, from the step on at which there are enough).
 
     Raises:
         DataError: a rollout is of a problem that is not given.
@@ -97,7 +97,8 @@ def hidden_curves(
         rows.append(row)
     curves = pd.DataFrame(rows).sort_values(["method", "seed", "step"], ignore_index=True, kind="stable")
     window = max(1, round(len(base.problem_ids) / curves["problems"].median()))
+    window = min(window, curves["step"].nunique())
     for name in ("gain_1", "gain_k"):
         runs = curves.groupby(["method", "seed"], sort=False)[name]
-        curves[f"{name}_mean"] = runs.transform(lambda v: v.rolling(window, min_periods=1).mean())
+        curves[f"{name}_mean"] = runs.transform(lambda v: v.rolling(window).mean())
     return curves.drop(columns="problems")
