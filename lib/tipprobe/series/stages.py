@@ -26,13 +26,13 @@ class StageSpec:
     """What the runner knows about a stage.
 
     Attributes:
-        name: name of the notebook, and of the stage's folder below ``out``. title: one line for the
-            terminal and the report. outputs: files, relative to the stage's folder, that must exist and
-            parse when it is done; ``*`` and ``**`` as in `pathlib.Path.glob`, each pattern has to match at
-            least once.
-        inputs: files it reads, relative to ``out``, each beginning with the name of the stage that writes
-            it. extendable: list parameters to which a value can be added without losing what was computed
-            for the others.
+        name: name of the notebook, and of the stage's folder below ``out``.
+        title: one line for the terminal and the report.
+        outputs: files, relative to the stage's folder, that must exist and parse when it is done; ``*`` and
+            ``**`` as in `pathlib.Path.glob`, each pattern has to match at least once.
+        inputs: files it reads, relative to ``out``, each beginning with the name of the stage that writes it.
+        extendable: list parameters to which a value can be added without losing what was computed for the
+            others.
         applies: whether a profile has this stage at all; `skip_note` says why if not.
         skip_note: see `applies`.
     """
