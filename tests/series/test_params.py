@@ -59,6 +59,8 @@ def test_the_papers_profiles_hold_the_papers_numbers():
         ("methods=[erpo, erpo]", "twice"),
         ("seeds=[]", "seeds is empty"),
         ("out=3", "text belongs there"),
+        ("learning_rate='inf'", "a number belongs there$"),
+        ("steps='nan'", "a whole number belongs there$"),
         ("device=gpu", "must be auto"),
         ("mask_ratio=1.0", "must be below 1"),
         ("ks=[1, 64]", "pass@64 of only eval_samples = 16"),

@@ -14,6 +14,8 @@ import time
 import psutil
 import pytest
 
+from tipprobe.series.params import load_params
+from tipprobe.series.runner import _module_lines, cost_lines
 from tipprobe.series.stages import get_stage
 
 PROBES = get_stage("05")
@@ -318,3 +320,16 @@ def test_other_ways_of_running_a_notebook_work_from_anywhere(project, tmp_path, 
     assert result.returncode == 0, result.stderr
     out = project.root / "outputs" / ("smoke" if command == "papermill" else "minicode")
     assert (out / "05_probe_generation" / "done.json").is_file()
+
+
+def test_the_estimate_counts_what_a_large_profile_asks_for():
+    (line,) = cost_lines(load_params("erpo-qwen3-4b").model_dump())
+    # 4 trained methods x 3 seeds x 150 steps x 16 problems x 16 programs, each on 10 probes
+    assert "12 training runs" in line and "460,800 rollouts of up to 8,192 tokens" in line
+    assert "4,608,000 executions" in line
+    assert cost_lines(load_params("smoke").model_dump()) == []
+
+
+def test_a_dry_run_names_the_library_modules_by_package():
+    names = ["tipprobe", "tipprobe.errors", "tipprobe.probes", "tipprobe.probes.rng", "tipprobe.probes.types"]
+    assert _module_lines(names) == ["errors", "probes: rng types"]

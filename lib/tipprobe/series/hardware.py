@@ -10,6 +10,8 @@ from typing import Any
 
 import psutil
 
+from tipprobe.workers import cores
+
 
 def gpus() -> list[dict[str, str]]:
     """Return name, memory and driver of each NVIDIA GPU that ``CUDA_VISIBLE_DEVICES`` does not hide."""
@@ -32,7 +34,7 @@ def describe() -> dict[str, Any]:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "cpu_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpu_cores": cores(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "gpus": gpus(),
     }

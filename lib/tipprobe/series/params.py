@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -226,12 +227,12 @@ def load_params(source: str | Path = BASE_PROFILE, overrides: Mapping[str, Any] 
     """
     path = profile_path(str(source))
     values = read_profile(path)
-    _check(values, path.name)
+    check_values(values, path.name)
     base = read_profile(profile_path(BASE_PROFILE))
     overrides = dict(overrides or {})
-    _check(overrides, "-p")
+    check_values(overrides, "-p")
     merged = base | values | overrides
-    return Params.model_validate(_check(merged, path.name))
+    return Params.model_validate(check_values(merged, path.name))
 
 
 def check_values(values: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -244,10 +245,6 @@ def check_values(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     Raises:
         ParameterError: one line about the first value that is unknown, of the wrong type or out of range.
     """
-    return _check(dict(values), where)
-
-
-def _check(values: dict[str, Any], where: str) -> dict[str, Any]:
     for key, value in values.items():
         if key not in Params.model_fields:
             raise ParameterError(f"{where}: unknown parameter {key!r}{_nearest(key, KEYS)}")
@@ -314,13 +311,13 @@ def _explain(key: str, error: Any) -> str:
 
 def _number_hint(bad: Any, wanted: str) -> str:
     """Say how to write a number that YAML read as something else."""
-    if isinstance(bad, bool):
-        return ""
     if not isinstance(bad, str):
         return ""
     try:
         number = float(bad.replace("_", ""))
     except ValueError:
+        return ""
+    if not math.isfinite(number):
         return ""
     if wanted == "whole number":
         return f": write {int(number)}" if number == int(number) else ""

@@ -23,18 +23,18 @@ from pygments.formatters import HtmlFormatter
 
 from tipprobe import __version__
 from tipprobe.errors import StageError
+from tipprobe.evaluation.reported import is_stand_in
+from tipprobe.files import read_json
 from tipprobe.models.load import model_label
 from tipprobe.series import keys
 from tipprobe.series.progress import duration_text
 from tipprobe.series.provenance import redact
-from tipprobe.series.stage import DONE, PROVENANCE, STARTED, read_json
+from tipprobe.series.stage import DONE, PROVENANCE, STARTED
 from tipprobe.series.stages import STAGES, StageSpec
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_PAGE_BYTES = 3_000_000
 MAX_TEXT_CHARS = 20_000
-#: Models whose numbers may be compared with the papers' directly; everything else is a stand-in.
-PAPER_MODELS = ("Qwen/Qwen3-4B", "Qwen/Qwen3-8B")
 _MAIN_PACKAGES = ("torch", "transformers", "trl", "datasets", "numpy", "papermill")
 _URL_TRAITS = (
     "mathjax_url",
@@ -87,7 +87,7 @@ def build_report(out: Path) -> Path:
 
 def standin_notice(model: str) -> str:
     """Return the sentence that sets a stand-in's numbers apart from the papers', ``""`` if none is needed."""
-    if not model or model in PAPER_MODELS:
+    if not model or not is_stand_in(model_label(model)):
         return ""
     return (
         f"Stand-in model: every number measured here comes from {model_label(model)}. Reported values beside "

@@ -12,24 +12,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from tipprobe import paths
 from tipprobe.errors import StageError
+from tipprobe.files import read_json, write_json
 from tipprobe.series import keys, notebooks, outputs, processes
 from tipprobe.series.params import KEYS, load_params, profile_path, read_profile
 from tipprobe.series.progress import MARK, duration_text
 from tipprobe.series.stage import (
     DONE,
     STARTED,
-    read_json,
     refuse_missing_gpu,
     retire,
     upstream_keys,
-    write_json,
 )
 from tipprobe.series.stages import STAGES, StageSpec, get_stage
 
@@ -231,10 +230,20 @@ def _dry_run(
         if decision.run:
             will_run.add(stage.name)
         screen.line(f"{stage.name}: {'' if decision.run else 'would be skipped, '}{decision.reason}")
-        modules = keys.module_closure(notebooks.code_cells(stage.notebook))
-        screen.line(f"    depends on {', '.join(sorted(modules)) or 'no module of the library'}")
+        for line in _module_lines(keys.module_closure(notebooks.code_cells(stage.notebook))):
+            screen.line(f"    {line}")
         results.append(StageResult(stage.name, "not run" if decision.run else "done", decision.reason))
     return results
+
+
+def _module_lines(modules: Iterable[str]) -> list[str]:
+    """Return the library modules a stage depends on, one line per package."""
+    groups: dict[str, list[str]] = {}
+    for name in modules:
+        _, package, *rest = *name.split("."), ""
+        if package:
+            groups.setdefault(package, []).append(".".join(filter(None, rest)))
+    return [" ".join([f"{package}:", *filter(None, names)]).rstrip(":") for package, names in groups.items()]
 
 
 def _select(options: Options, params: Mapping[str, Any]) -> list[StageSpec]:

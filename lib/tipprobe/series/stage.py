@@ -8,7 +8,6 @@ notebook looks finished even after its kernel was killed.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 
 from tipprobe import paths
 from tipprobe.errors import ParameterError, StageError
+from tipprobe.files import read_json, write_json
 from tipprobe.series import hardware, keys, notebooks, outputs, provenance
 from tipprobe.series.params import Params, check_values
 from tipprobe.series.progress import MARK, Progress, is_headless
@@ -41,22 +41,6 @@ class StageParams(SimpleNamespace):
             raise AttributeError(name)
         known = "" if name in Params.model_fields else " (and no such parameter exists)"
         raise AttributeError(f"{name} is not in this notebook's parameters cell{known}")
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file; None if the file is missing or torn."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON so that a reader sees the old file or the new one, never half of it."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(path)
 
 
 def upstream_keys(spec: StageSpec, out: Path) -> dict[str, dict[str, str]]:
