@@ -1,5 +1,7 @@
 """The decode loop against `transformers` itself: same truncation, same greedy text, same bookkeeping."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -230,3 +232,11 @@ def test_prompt_goes_through_the_chat_template_or_stays_text(tiny_model):
     assert text == "<|user|>hello<|end|><|assistant|>"
     plain = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer, eos_token="<|end|>")
     assert plain.decode(encode_prompt(plain, prompt)) == "hello\n"
+
+
+def test_models_that_can_reason_first_are_asked_not_to(tiny_model):
+    tokenizer = copy.deepcopy(tiny_model[1])
+    tokenizer.chat_template = "{{ 'on' if enable_thinking is not defined or enable_thinking else 'off' }}"
+    prompt = [{"role": "user", "content": "hello"}]
+    assert tokenizer.decode(encode_prompt(tokenizer, prompt)) == "off"
+    assert tokenizer.decode(encode_prompt(tokenizer, prompt, {"enable_thinking": True})) == "on"

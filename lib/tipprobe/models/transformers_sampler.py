@@ -24,6 +24,9 @@ from tipprobe.models.types import Completion, Prompt, Sampling
 COMPACT_BELOW = 0.8
 #: Smallest number of positions by which a full cache grows; beyond that it grows by half.
 CACHE_BLOCK = 64
+#: Given to every chat template, which ignores what it does not know.  The paper's models reason before they
+#: answer unless told not to, and the paper told them not to.
+CHAT_TEMPLATE_KWARGS: dict[str, object] = {"enable_thinking": False}
 
 
 class PreallocatedLayer(DynamicLayer):
@@ -282,7 +285,7 @@ class TransformersSampler:
         tokenizer: its tokenizer.
         revision: what identifies the weights (`tipprobe.models.load.model_revision`).
         batch_size: rows computed together; bounds the memory of the key-value cache.
-        chat_template_kwargs: passed on to the chat template, for example ``{"enable_thinking": False}``.
+        chat_template_kwargs: passed on to the chat template, in place of or beside `CHAT_TEMPLATE_KWARGS`.
     """
 
     def __init__(
@@ -344,12 +347,13 @@ def encode_prompt(
     """Return the token ids of a chat prompt, ready for the reply.
 
     A tokenizer without a chat template (a base model's) gets the messages' text, each followed by a line end.
+    Models that can reason first are asked not to (`CHAT_TEMPLATE_KWARGS`), unless `chat_template_kwargs` says
+    otherwise.
     """
     if tokenizer.chat_template is None:
         return tokenizer("".join(message["content"] + "\n" for message in prompt))["input_ids"]
-    text = tokenizer.apply_chat_template(
-        prompt, tokenize=False, add_generation_prompt=True, **(chat_template_kwargs or {})
-    )
+    kwargs = CHAT_TEMPLATE_KWARGS | (chat_template_kwargs or {})
+    text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **kwargs)
     return tokenizer(text, add_special_tokens=False)["input_ids"]
 
 

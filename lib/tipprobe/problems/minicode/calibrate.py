@@ -142,16 +142,15 @@ def mean_entropy(
     """
     import torch
 
+    from tipprobe.models.transformers_sampler import encode_prompt
+
     total, count = 0.0, 0
     for first in range(0, len(sampled.problems), batch):
         rows, starts = [], []
         for problem, group in zip(
             sampled.problems[first : first + batch], sampled.replies[first : first + batch], strict=True
         ):
-            head = tokenizer.apply_chat_template(
-                code_prompt(problem), add_generation_prompt=True, tokenize=False
-            )
-            head = tokenizer(head, add_special_tokens=False)["input_ids"]
+            head = encode_prompt(tokenizer, code_prompt(problem))
             rows.append(head + tokenizer(group[0].text)["input_ids"] + [tokenizer.eos_token_id])
             starts.append(len(head))
         ids = torch.nn.utils.rnn.pad_sequence(
