@@ -50,6 +50,14 @@ def test_types_are_kept():
         assert (type(a), type(b), type(c), type(d), type(d[1])) == (list, str, dict, tuple, bool)
 
 
+def test_examples_with_more_than_literals_are_left_alone():
+    odd = (Test("[3, 1], k=2", "3"), Test("[4], inf", "4"))
+    problem = Problem("o", "", kind="call", entry_point="f", examples=odd)
+    assert mutate_examples(problem, 5, seed=0) == []
+    mixed = Problem("o", "", kind="call", entry_point="f", examples=(*odd, Test("[5, 6], 7", "6")))
+    assert len(mutate_examples(mixed, 5, seed=0)) == 5
+
+
 def test_without_examples_there_is_nothing_to_mutate():
     assert mutate_examples(Problem("e", ""), 5, seed=0) == []
     constant = Problem("k", "", kind="call", entry_point="f", examples=(Test("None", ""),))

@@ -65,6 +65,15 @@ def test_an_int_passes_where_examples_show_floats():
     assert static_reason("'3'", p) == "wrong_type"
 
 
+def test_examples_with_more_than_literals_say_nothing():
+    odd = (Test("[3, 1], k=2", "3"), Test("[4], inf", "4"))
+    problem = Problem("o", "", kind="call", entry_point="f", examples=odd)
+    assert static_reason("'anything'", problem) is None
+    assert static_reason("[1], k=3", problem) == "not_literal"
+    mixed = Problem("o", "", kind="call", entry_point="f", examples=(*odd, Test("[5, 6], 7", "6")))
+    assert static_reason("[1]", mixed) == "wrong_arity"
+
+
 def test_normalise():
     assert normalise("3 \r\n1 2  \r\n\r\n", STDIN) == "3\n1 2\n"
     assert normalise("[3,1] ,2", CALL) == "[3, 1], 2"

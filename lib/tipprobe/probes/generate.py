@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from tipprobe.errors import ParameterError
+from tipprobe.files import append_jsonl, complete_records
 from tipprobe.models.types import Sampler, Sampling
 from tipprobe.probes.mutate import mutate_examples
 from tipprobe.probes.rng import keyed_seed
 from tipprobe.probes.types import Probe, ProbeSet, Source, problem_fingerprint
 from tipprobe.probes.validity import extract_input, normalise, static_reason
-from tipprobe.problems.schema import Problem
+from tipprobe.problems.schema import Problem, write_jsonl
 from tipprobe.prompts import probe_prompt, prompt_hashes
 
 #: Longest probe in characters (the paper's cap).
@@ -72,7 +73,8 @@ def generate_probes(
             completions = sampler.sample(prompts, 1, seeded)
             replies = [{"text": c.text, "finish_reason": c.finish_reason} for (c,) in completions]
             if path:
-                _append_round(path, j, problems, replies)
+                rows = zip(problems, replies, strict=True)
+                append_jsonl(path, ({"round": j, "problem_id": p.id, **reply} for p, reply in rows))
         for builder, reply in zip(builders, replies, strict=True):
             builder.add_reply(reply["text"], reply["finish_reason"])
         if progress:
@@ -181,27 +183,11 @@ def _fingerprint(problems: Sequence[Problem]) -> str:
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
 
 
-def _append_round(path: Path, j: int, problems: Sequence[Problem], replies: list[dict[str, str]]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        for problem, reply in zip(problems, replies, strict=True):
-            file.write(json.dumps({"round": j, "problem_id": problem.id, **reply}, ensure_ascii=False) + "\n")
-
-
 def _replayed_rounds(path: Path, key: dict[str, Any], n_problems: int) -> list[list[dict[str, str]]]:
     """Return the complete rounds of a log made under `key`, and leave the file holding exactly those."""
-    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
-    records = []
-    for line in lines:
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break  # the line that was being written when the run was killed, or the empty one at the end
+    records = complete_records(path)
     same = bool(records) and records[0].get("key") == json.loads(json.dumps(key))
     complete = (len(records) - 1) // n_problems if same and n_problems else 0
     kept = records[1 : 1 + complete * n_problems]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in [{"key": key}, *kept])
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    write_jsonl(path, [{"key": key}, *kept])
     return [kept[start : start + n_problems] for start in range(0, len(kept), n_problems)]

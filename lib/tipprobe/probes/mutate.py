@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tipprobe.errors import DataError
 from tipprobe.probes.rng import keyed_rng
-from tipprobe.probes.validity import normalise, parse_arguments, static_reason
+from tipprobe.probes.validity import literal_arguments, normalise, parse_arguments, static_reason
 from tipprobe.problems.schema import Problem
 
 #: Attempts per wanted mutant before giving up (small inputs have few mutants).
@@ -27,14 +26,13 @@ def mutate_examples(problem: Problem, n: int, seed: int) -> list[str]:
     """Return up to `n` distinct mutants of the problem's example inputs, none equal to an example.
 
     Deterministic in (problem id, seed).  Fewer than `n` come back if the examples have too few mutants,
-    none if there are no examples.
-
-    Raises:
-        DataError: an example of a call problem is not a list of literals.
+    none if there are no examples.  Examples of call problems that are not plain literals are not mutated.
     """
     rng = keyed_rng("mutation", seed, problem.id)
     examples = [test.input for test in problem.examples]
     seen = {normalise(text, problem) for text in examples}
+    if problem.kind != "stdin":
+        examples = [text for text in examples if literal_arguments(text) is not None]
     mutants: list[str] = []
     if not examples:
         return mutants
@@ -171,10 +169,8 @@ def _mutate_token(token: str, rng: np.random.Generator, floor: int | None) -> st
 
 
 def _mutate_call(text: str, rng: np.random.Generator, floor: int | None) -> str:
-    try:
-        arguments = list(parse_arguments(text))
-    except DataError:
-        return text  # an earlier change left a value without a literal (an empty set, an infinity)
+    # None: an earlier change left a value without a literal (an empty set, an infinity).
+    arguments = list(literal_arguments(text) or ())
     if not arguments:
         return text
     i = int(rng.integers(len(arguments)))

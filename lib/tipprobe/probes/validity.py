@@ -80,6 +80,14 @@ def parse_arguments(text: str) -> tuple[object, ...]:
         raise DataError(f"not a list of Python literals: {text[:80]!r}") from error
 
 
+def literal_arguments(text: str) -> tuple[object, ...] | None:
+    """Return what `parse_arguments` does, None where it raises: benchmarks have examples such as ``n=3``."""
+    try:
+        return parse_arguments(text)
+    except DataError:
+        return None
+
+
 def _argument_nodes(text: str) -> list[ast.expr]:
     call = ast.parse(f"f({text.strip()}\n)", mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
@@ -112,11 +120,10 @@ def _tokens(text: str) -> list[str]:
 def _call_reason(text: str, problem: Problem) -> str | None:
     if not text.strip():
         return "empty"
-    try:
-        arguments = parse_arguments(text)
-    except DataError:
+    arguments = literal_arguments(text)
+    if arguments is None:
         return "not_literal"
-    examples = [parse_arguments(test.input) for test in problem.examples]
+    examples = [known for test in problem.examples if (known := literal_arguments(test.input)) is not None]
     if not examples:
         return None
     if len({len(example) for example in examples}) == 1:
