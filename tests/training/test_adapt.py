@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from tipprobe.errors import DataError, ParameterError, StageError
 from tipprobe.problems.schema import read_jsonl
+from tipprobe.training import adapt as adapt_module
 from tipprobe.training import trainer as trainer_module
 from tipprobe.training.adapt import adapt, adapt_all
 from tipprobe.training.config import AdaptConfig, plan_runs
@@ -101,6 +102,28 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(toy, tmp_path, monkey
         file.write('{"step": 4, "problem')  # the line that was being written
     assert adapt(config) == config.folder
     assert comparable(config.folder) == comparable(whole)
+
+
+def test_a_kill_after_the_last_step_repeats_no_step(toy, tmp_path, monkeypatch):
+    toy = toy | {"steps": 3}
+    whole = adapt(AdaptConfig(**(toy | {"out": str(tmp_path / "whole")}), method="grpo_pcr"))
+    config = AdaptConfig(**toy, method="grpo_pcr")
+    original = adapt_module.write_json
+
+    def dying(path, record):
+        if path.name == "done.json":
+            raise KeyboardInterrupt
+        original(path, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(adapt_module, "write_json", dying)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(config)
+    steps = []
+    adapt(config, lambda name, step, total, metrics: steps.append(step))
+    assert steps == []
+    assert comparable(config.folder) == comparable(whole)
+    assert not (config.folder / "state").exists()
 
 
 def test_a_half_written_restart_point_is_ignored(toy, tmp_path, monkeypatch):

@@ -22,13 +22,14 @@ import numpy as np
 
 from tipprobe.errors import DataError
 from tipprobe.evaluation.grade import grade
+from tipprobe.files import append_jsonl, complete_records
 from tipprobe.models.load import load_model, model_revision
 from tipprobe.models.types import Completion, Sampler, Sampling
 from tipprobe.probes.types import ProbeSet, check_probe_sets, read_probe_sets
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 from tipprobe.prompts import code_prompt, prompt_hashes
-from tipprobe.sandbox import Limits, Sandbox, extract_code
-from tipprobe.training.rollouts import Executor, score_groups, short_hash
+from tipprobe.sandbox import Executor, Limits, Sandbox, extract_code
+from tipprobe.training.rollouts import score_groups, short_hash
 from tipprobe.workers import run_side_by_side
 
 Record = dict[str, Any]
@@ -176,7 +177,7 @@ def sample(job: EvalJob) -> None:
         sampler = sampler or _sampler(job, header["model_revision"])
         seed = int(np.random.SeedSequence((job.sampling.seed, index)).generate_state(1)[0])
         groups = sampler.sample([code_prompt(p) for p in chunk], job.n, replace(job.sampling, seed=seed))
-        _append(
+        append_jsonl(
             _replies(job),
             [
                 {"problem_id": problem.id, "sample": number, **asdict(completion)}
@@ -258,7 +259,7 @@ def grade_all(jobs: Sequence[EvalJob], sandbox: Executor, progress: Progress | N
             samples = [entry.completions(chunk) for entry in concerned]
             graded = _score(chunk, samples, probes, sandbox, time_limit_s, memory_mb)
             for entry, records in zip(concerned, graded, strict=True):
-                _append(Path(entry.job.path), records)
+                append_jsonl(Path(entry.job.path), records)
                 done += len(records)
             if progress is not None:
                 progress(done, total)
@@ -369,13 +370,7 @@ def _chunk_sizes(problems: int, n: int) -> list[int]:
 
 def _kept(path: Path, header: dict[str, Any], sizes: Sequence[int]) -> list[Record]:
     """Return the records of complete chunks in a file with this header; a torn last line does not count."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
-    records = []
-    for line in lines:
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    records = complete_records(path)
     if not records or records[0] != {"header": header}:
         return []
     complete = 0
@@ -391,11 +386,6 @@ def _open(path: Path, header: dict[str, Any], sizes: Sequence[int]) -> int:
     kept = _kept(path, header, sizes)
     write_jsonl(path, [{"header": header}, *kept])
     return len(kept)
-
-
-def _append(path: Path, records: Sequence[Record]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
 
 
 def _count(path: str | Path) -> int:

@@ -5,23 +5,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from tipprobe.errors import DataError
 from tipprobe.problems.schema import Problem
-from tipprobe.sandbox import Job, Limits, Run, is_correct
+from tipprobe.sandbox import Executor, Job, Limits, Run, is_correct
 
 #: Tests that every program runs on; only those that pass them run on the rest.  Most wrong programs fail at
 #: once, so this spares about half of the executions and changes no verdict.
 FIRST_TESTS = 2
-
-
-class Executor(Protocol):
-    """What of `tipprobe.sandbox.Sandbox` is used here."""
-
-    def run(self, jobs: Sequence[Job]) -> list[list[Run]]:
-        """Run every job on every one of its inputs."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

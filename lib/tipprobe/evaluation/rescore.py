@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 
 from tipprobe.errors import DataError
-from tipprobe.evaluation.grade import Executor, grade
+from tipprobe.evaluation.grade import grade
 from tipprobe.evaluation.passk import pass_at_k
 from tipprobe.evaluation.results import ModelSamples
 from tipprobe.problems.schema import Problem, read_jsonl
-from tipprobe.sandbox import extract_code
+from tipprobe.sandbox import Executor, extract_code
 
 #: What is known of programs: (problem id, program) -> passed.
 Known = dict[tuple[str, str], bool]

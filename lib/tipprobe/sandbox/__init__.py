@@ -8,10 +8,11 @@ from tipprobe.sandbox.compare import canonical, is_correct, vote_key
 from tipprobe.sandbox.extract import Extraction, extract_code
 from tipprobe.sandbox.isolation import IsolationError, IsolationReport
 from tipprobe.sandbox.pool import Sandbox
-from tipprobe.sandbox.types import Job, Limits, Run
+from tipprobe.sandbox.types import Executor, Job, Limits, Run
 from tipprobe.sandbox.worker.literals import decode_arguments, decode_value, encode_value
 
 __all__ = [
+    "Executor",
     "Extraction",
     "IsolationError",
     "IsolationReport",

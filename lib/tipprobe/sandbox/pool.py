@@ -42,6 +42,7 @@ from tipprobe.sandbox.isolation import (
 )
 from tipprobe.sandbox.types import Job, Run
 from tipprobe.sandbox.worker import wire
+from tipprobe.workers import cores
 
 MAX_DEATHS = 5  # of workers in a row, without a run in between, before a job or the machine is to blame
 START_TIMEOUT_S = 60.0
@@ -84,7 +85,7 @@ class Sandbox:
             min_isolation = default_min_isolation()
         check_level("min_isolation", min_isolation)
         check_level("max_isolation", max_isolation)
-        self.workers = workers or _cores()
+        self.workers = workers or cores()
         self.min_isolation: Level = min_isolation
         self.max_isolation: Level = max_isolation
         self._slots: list[_Slot] = []
@@ -287,13 +288,6 @@ def _inconclusive(run: Run, job: Job) -> bool:
 
 def _rebuild(workers: int, min_isolation: Level, max_isolation: Level) -> Sandbox:
     return Sandbox(workers, min_isolation=min_isolation, max_isolation=max_isolation)
-
-
-def _cores() -> int:
-    """Number of cores this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _readable(selector: selectors.BaseSelector) -> list[_Slot]:

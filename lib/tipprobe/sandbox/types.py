@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 Status = Literal[
     "ok",  # ran to its end with exit code 0 (call jobs: and returned an encodable value)
@@ -94,3 +95,11 @@ class Run:
     def ok(self) -> bool:
         """Whether the program ran to its end within limits."""
         return self.status == "ok"
+
+
+class Executor(Protocol):
+    """What the rest of the package needs of `tipprobe.sandbox.Sandbox`."""
+
+    def run(self, jobs: Sequence[Job]) -> list[list[Run]]:
+        """Run every job on every one of its inputs; one list a job, one `Run` an input, in order."""
+        ...

@@ -10,7 +10,6 @@ This module imports no torch: worker processes limit their threads before they d
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tipprobe.errors import DataError, StageError
+from tipprobe.files import complete_records, read_json, write_json
 from tipprobe.probes.types import read_probe_sets
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 from tipprobe.training.config import AdaptConfig, identity_hash
@@ -49,11 +49,12 @@ def adapt(config: AdaptConfig, progress: Progress | None = None) -> Path:
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     with _Lock(folder / ".lock"):
-        if _read_json(folder / "config.json") != identity:
+        if read_json(folder / "config.json") != identity:
             _clear(folder)
-        _write_json(folder / "config.json", identity)
+        write_json(folder / "config.json", identity)
         _train(config, progress)
-        _write_json(folder / "done.json", {"identity": identity_hash(identity), "steps": config.steps})
+        write_json(folder / "done.json", {"identity": identity_hash(identity), "steps": config.steps})
+        shutil.rmtree(folder / "state")  # only now: a kill before would repeat the whole run
     return folder
 
 
@@ -117,7 +118,7 @@ def _train(config: AdaptConfig, progress: Progress | None) -> None:
     probe_sets = read_probe_sets(Path(config.probes))
     model, tokenizer = load_model(config.model, config.device)
     dropped = unusable_problems(problems, probe_sets, tokenizer, model, config)
-    _write_json(folder / "dropped.json", dropped)
+    write_json(folder / "dropped.json", dropped)
     usable = [problem for problem in problems if problem.id not in dropped]
     if len(usable) < config.prompts_per_step:
         reasons = "; ".join(f"{key}: {reason}" for key, reason in list(dropped.items())[:5])
@@ -133,20 +134,24 @@ def _train(config: AdaptConfig, progress: Progress | None) -> None:
         if progress:
             progress(config.name, metrics["step"], config.steps, metrics)
 
-    # Training and executing take turns, so both get all of this process's share of the cores.
-    with Sandbox(workers=torch.get_num_threads()) as sandbox:
-        trainer = ProbePolicyTrainer(
-            config, model, tokenizer, usable, probe_sets, sandbox, folder, on_step=on_step
-        )
-        write_jsonl(folder / "prompts.jsonl", trainer.prompt_records())
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        part = folder / "checkpoint.part"
-        shutil.rmtree(part, ignore_errors=True)
-        trainer.accelerator.unwrap_model(trainer.model).save_pretrained(part)
-        tokenizer.save_pretrained(part)
+    if done == config.steps:
+        # Killed after the last step.  A trainer that resumes there looks at its step limit one update late.
+        model, _ = load_model(str(checkpoint), config.device)
+    else:
+        # Training and executing take turns, so both get all of this process's share of the cores.
+        with Sandbox(workers=torch.get_num_threads()) as sandbox:
+            trainer = ProbePolicyTrainer(
+                config, model, tokenizer, usable, probe_sets, sandbox, folder, on_step=on_step
+            )
+            write_jsonl(folder / "prompts.jsonl", trainer.prompt_records())
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+    part = folder / "checkpoint.part"
+    shutil.rmtree(part, ignore_errors=True)
+    model.save_pretrained(part)
+    tokenizer.save_pretrained(part)
     shutil.rmtree(config.checkpoint, ignore_errors=True)
     part.rename(config.checkpoint)
-    shutil.rmtree(folder / "state")
 
 
 def _restart_point(state: Path, updates_per_step: int) -> tuple[Path | None, int]:
@@ -157,7 +162,7 @@ def _restart_point(state: Path, updates_per_step: int) -> tuple[Path | None, int
     """
     best: tuple[Path | None, int] = (None, 0)
     for path in sorted(state.glob("checkpoint-*")):
-        record = _read_json(path / "trainer_state.json")
+        record = read_json(path / "trainer_state.json")
         if record is None:
             shutil.rmtree(path)
         elif record["global_step"] // updates_per_step > best[1]:
@@ -167,44 +172,19 @@ def _restart_point(state: Path, updates_per_step: int) -> tuple[Path | None, int
 
 def _keep_steps(path: Path, last: int) -> None:
     """Discard the records of steps after `last`, and a torn last line."""
-    if not path.is_file():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if record["step"] <= last:
-            kept.append(record)
-    write_jsonl(path, kept)
+    if path.is_file():
+        write_jsonl(path, [record for record in complete_records(path) if record["step"] <= last])
 
 
 def _last_metrics(folder: Path) -> dict[str, Any]:
     """Return the last complete record of a run's metrics, {} if there is none yet."""
-    path = folder / "metrics.jsonl"
-    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else [""]
-    complete = [line for line in lines[:-1] if line]
-    return json.loads(complete[-1]) if complete else {}
+    records = complete_records(folder / "metrics.jsonl")
+    return records[-1] if records else {}
 
 
 def _is_done(folder: Path, identity: dict[str, Any]) -> bool:
-    record = _read_json(folder / "done.json")
+    record = read_json(folder / "done.json")
     return record is not None and record["identity"] == identity_hash(identity)
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    """Return the object in a JSON file; None if the file is missing or torn."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None
-
-
-def _write_json(path: Path, record: dict[str, Any]) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(path)
 
 
 def _clear(folder: Path) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tipprobe.probes.consensus import Consensus, probe_consensus
 from tipprobe.probes.rng import keyed_rng
 from tipprobe.probes.types import ProbeSet
 from tipprobe.problems.schema import Problem, Test
-from tipprobe.sandbox import Job, Limits, Run, extract_code, is_correct, vote_key
+from tipprobe.sandbox import Executor, Job, Limits, Run, extract_code, is_correct, vote_key
 from tipprobe.training.methods import Reward
 
 #: Why a (candidate, probe) pair has no output, in the order of the metrics' columns.
@@ -44,14 +44,6 @@ RECHECK_SEED = 1
 _MAY_VARY = re.compile(
     r"\b(random|numpy|time|datetime|uuid|secrets|os|tempfile|hash|id|object|getpid|import_module|__import__|exec|eval)\b"
 )
-
-
-class Executor(Protocol):
-    """What of `tipprobe.sandbox.Sandbox` is used here."""
-
-    def run(self, jobs: Sequence[Job]) -> list[list[Run]]:
-        """Run every job on every one of its inputs."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

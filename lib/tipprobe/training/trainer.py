@@ -43,12 +43,14 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
 from tipprobe.errors import DataError, ParameterError, StageError
+from tipprobe.files import append_jsonl
 from tipprobe.models.transformers_sampler import encode_prompt, generate_ids, pad_token_id
 from tipprobe.models.types import Completion
 from tipprobe.probes.rng import keyed_rng, keyed_seed
 from tipprobe.probes.types import ProbeSet, check_probe_sets
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import code_prompt
+from tipprobe.sandbox import Executor
 from tipprobe.training.config import AdaptConfig
 from tipprobe.training.methods import get_method, update_weights
 from tipprobe.training.objectives import (
@@ -57,7 +59,7 @@ from tipprobe.training.objectives import (
     entropy_ceiling_loss,
     policy_denominator,
 )
-from tipprobe.training.rollouts import Executor, rollout_metrics, sample_records, score_groups
+from tipprobe.training.rollouts import rollout_metrics, sample_records, score_groups
 
 #: Rows of one forward pass on a CPU.  Rows of similar length share a pass, so little of it is padding; larger
 #: passes gain nothing there.  On a GPU a whole micro-batch is one pass.
@@ -570,8 +572,9 @@ class ProbePolicyTrainer(GRPOTrainer):
         if "grad_norm" not in logs:
             return  # the summary at the end of training
         if not math.isfinite(logs["grad_norm"]) or not math.isfinite(logs["loss"]):
+            step = (self.state.global_step - 1) // self.adapt.minibatches_per_step + 1  # counted already
             raise StageError(
-                f"{self.adapt.name} diverged in rollout step {self.step}: loss {logs['loss']}, gradient norm "
+                f"{self.adapt.name} diverged in rollout step {step}: loss {logs['loss']}, gradient norm "
                 f"{logs['grad_norm']}; lower learning_rate, or kl_coef if the divergence blew up"
             )
         self._updates.append(logs)
@@ -622,12 +625,6 @@ class ProbePolicyTrainer(GRPOTrainer):
         begin = time.perf_counter()
         yield
         self._seconds[name] = time.perf_counter() - begin
-
-
-def append_jsonl(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    """Append records to a JSONL file and hand them to the operating system."""
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def _scored_elsewhere(*args: Any, **kwargs: Any) -> list[float]:
