@@ -248,8 +248,8 @@ def small_multiples(
                     axis.plot(runs.index, runs, color=PALETTE[method], linewidth=0.6, alpha=0.5)
                 mean = runs.mean(axis=1)
                 axis.plot(mean.index, mean, color=PALETTE[method], linewidth=1.8, label=METHODS[method].title)
-            for height in (lines or {}).get(column, ()):
-                axis.axhline(height, color=INK, linewidth=1, linestyle=":", zorder=0)
+            for level in (lines or {}).get(column, ()):
+                axis.axhline(level, color=INK, linewidth=1, linestyle=":", zorder=0)
             axis.set_title(panel_title)
         for axis in axes[-1]:
             axis.set_xlabel(x_label)
