@@ -120,8 +120,9 @@ def plot_curves(curves: pd.DataFrame, label: str) -> Figure:
         label: name of the model, for the title.
     """
     from tipprobe.evaluation.figures import small_multiples
+    from tipprobe.evaluation.reported import title_name
 
     n_seeds = curves["seed"].nunique()
-    title = f"Adaptation of {label} ({n_seeds} seed{'s' * (n_seeds > 1)} a method; dotted: the ceiling)"
+    title = f"Adaptation of {title_name(label)} ({n_seeds} seed{'s' * (n_seeds > 1)} a method; dotted: the ceiling)"
     ceilings = sorted(curves["entropy_ceiling"].dropna().unique())
     return small_multiples(curves, PANELS, title, lines={"entropy": ceilings})[0]
