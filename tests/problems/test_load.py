@@ -336,6 +336,16 @@ def test_odd_records_are_counted_not_fatal(tmp_path):
         ("[1]\n", "line 1: not a JSON object"),
         ("", "no usable problem"),
         (json.dumps(MBPP | {"test_list": None}) + "\n", "no usable problem.*malformed"),
+        ('{"id": "a", "statement": "\\ud800"}\n', "line 1: holds half of a surrogate pair"),
+        ('{"id": "a", "statement": "", "n": ' + "9" * 5000 + "}\n", "line 1: JSON that Python does not read"),
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}\n", "line 1: JSON that Python does not read"),
+        ('{"id": "a", "statement": ""}\n{"id": "b"}\n', "record 2: problem field 'statement'"),
+        ('{"id": "a", "statement": "", "n": 1}\n', "record 1: unknown problem field 'n'"),
+        ('{"id": "a", "statement": "", "time_limit_s": "5"}\n', "time_limit_s is '5', but must be a number"),
+        ('{"id": "a", "statement": "", "time_limit_s": NaN}\n', "time_limit_s is nan"),
+        ('{"id": "a", "statement": "", "tolerance": -1}\n', "tolerance is -1"),
+        ('{"id": "a", "statement": "", "starter_code": null}\n', "starter_code is None"),
+        ('{"id": "a", "statement": "", "meta": [1]}\n', "meta is \\[1\\], but must be an object"),
     ],
 )
 def test_bad_files_say_what_is_wrong(tmp_path, content, message):
@@ -343,6 +353,14 @@ def test_bad_files_say_what_is_wrong(tmp_path, content, message):
     path.write_text(content)
     with pytest.raises(DataError, match=message):
         load_problems(str(path))
+
+
+def test_windows_line_ends_and_byte_order_marks(tmp_path):
+    path = tmp_path / "windows.jsonl"
+    path.write_bytes(
+        b'\xef\xbb\xbf{"id": "a", "statement": "s\xc3\xa9"}\r\n\r\n{"id": "b", "statement": "t"}\r\n'
+    )
+    assert [problem.statement for problem in load_problems(str(path))] == ["s\u00e9", "t"]
 
 
 def test_names_that_lead_nowhere(tmp_path, monkeypatch):

@@ -57,6 +57,7 @@ def test_the_papers_profiles_hold_the_papers_numbers():
         ("methods=[base, erpoo]", r"methods\[1\].*did you mean erpo\?"),
         ("methods=erpo", r"a list belongs there, like \[erpo\]"),
         ("methods=[erpo, erpo]", "twice"),
+        ("methods=[base]", "methods holds only base.*add a method"),
         ("seeds=[]", "seeds is empty"),
         ("out=3", "text belongs there"),
         ("learning_rate='inf'", "a number belongs there$"),

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -117,6 +118,8 @@ def convert_records(records: Iterable[Mapping[str, Any]], report: LoadReport) ->
         except Unusable as reason:
             _drop(report, str(reason), record)
             continue
+        except DataError as error:  # of our own format, whose author can mend the record
+            raise DataError(f"{report.spec}, record {report.records}: {error}") from error
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, SyntaxError) as error:
             # A benchmark's stray record must not hide the others; it is counted and the first one named.
             _drop(report, f"malformed record ({type(error).__name__}: {error})"[:120], record)
@@ -211,18 +214,28 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
     opener = gzip.open if path.name.endswith(".gz") else open
     number = 0
     try:
-        with opener(path, "rt", encoding="utf-8", newline="\n") as file:
+        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                record = json.loads(line)
-                if not isinstance(record, dict):
-                    raise DataError(f"{path}, line {number}: not a JSON object")
-                yield record
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {number}: not JSON ({error.msg})") from error
-    except (gzip.BadGzipFile, EOFError, UnicodeDecodeError) as error:
+                if line.strip():
+                    yield _json_object(line, f"{path}, line {number}")
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise DataError(f"{path}, after line {number}: not readable as JSON lines ({error})") from error
+
+
+def _json_object(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+        if "\\ud" in line or "\\uD" in line:
+            json.dumps(record, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: not JSON ({error.msg})") from error
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: holds half of a surrogate pair, which is no character") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or too many brackets
+        raise DataError(f"{where}: JSON that Python does not read ({error})") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: not a JSON object")
+    return record
 
 
 def _hub_records(

@@ -9,7 +9,8 @@ file format.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -75,7 +76,8 @@ class Problem:
         """Build a problem from `to_json`'s dict.
 
         Raises:
-            DataError: a key is unknown or missing, or a test is not an ``{input, expected}`` pair of strings.
+            DataError: a key is unknown, missing or of the wrong type, or a test is not an
+                ``{input, expected}`` pair of strings.
         """
         known = {f.name for f in fields(cls)}
         unknown = sorted(set(record) - known)
@@ -91,6 +93,11 @@ class Problem:
             raise DataError(
                 f"problem {record['id']!r}: a call problem needs entry_point, the function's name"
             )
+        for key, (fits, wanted) in _FIELD_CHECKS.items():
+            if key in record and not fits(record[key]):
+                raise DataError(
+                    f"problem {record['id']!r}: {key} is {record[key]!r:.40}, but must be {wanted}"
+                )
         record = dict(record)
         for key in ("examples", "tests"):
             try:
@@ -100,6 +107,30 @@ class Problem:
                     f"problem {record['id']!r}: every entry of {key!r} needs text 'input' and 'expected'"
                 ) from error
         return cls(**record)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_or_none(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+#: What the optional fields of a record may hold, and how to say so.
+_FIELD_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "entry_point": (_is_text_or_none, "text"),
+    "starter_code": (_is_text, "text"),
+    "test_code": (_is_text_or_none, "text"),
+    "reference": (_is_text_or_none, "text"),
+    "tolerance": (_is_number, "a number from 0"),
+    "time_limit_s": (lambda value: _is_number(value) and value > 0, "a number above 0"),
+    "meta": (lambda value: isinstance(value, dict), "an object"),
+}
 
 
 def str_(value: object) -> str:

@@ -144,6 +144,11 @@ _RELATIONS: tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...] = (
         lambda methods: len(set(methods)) == len(methods),
         "methods holds a name twice: {methods}",
     ),
+    (
+        ("methods",),
+        lambda methods: methods != ["base"],
+        "methods holds only base, which is evaluated in any case: add a method to compare it with",
+    ),
 )
 
 _TOKEN_LIKE = re.compile(r"\b(hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,})")
