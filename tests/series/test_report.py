@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tipprobe.series import report
+from tipprobe.series.params import load_params
 
 
 def test_the_report_is_whole_and_asks_no_host_for_anything(finished):
@@ -41,7 +42,7 @@ def test_the_first_page_says_what_matters(finished):
         "ERPO beats the base model",
         "reproduced",
         "answer <b>42</b>",
-        "learning_rate: 2e-05",
+        f"learning_rate: {load_params('minicode').learning_rate}",
         "not a git checkout",
         'src="figures/07_evaluation/x.png"',
         'href="figures/07_evaluation/x.csv"',
