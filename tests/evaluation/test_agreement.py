@@ -91,6 +91,18 @@ def test_reliability_bins():
     assert np.isnan(empty["correct"])
 
 
+def test_reliability_resamples_the_runs_of_a_problem_together():
+    scores, passed = [[1.0, 1.0], [1.0, 1.0]] * 2, [[True, True], [False, False]] * 2
+    (twice,) = reliability(scores, passed, [0, 1], 200, 0, units=[0, 1, 0, 1])
+    (once,) = reliability(scores[:2], passed[:2], [0, 1], 200, 0)
+    assert twice["samples"] == 2 * once["samples"]
+    for name in ("correct", "correct_low", "correct_high"):
+        assert twice[name] == once[name]
+    (apart,) = reliability([[1.0]] * 8, [[True], [False]] * 4, [0, 1], 200, 0)
+    (together,) = reliability([[1.0]] * 8, [[True], [False]] * 4, [0, 1], 200, 0, units=[0, 1] * 4)
+    assert apart["correct_low"] > together["correct_low"]
+
+
 def test_mismatched_data_raise():
     with pytest.raises(DataError):
         agreement([[1.0]], [[True, False]], 10, 0)

@@ -151,6 +151,7 @@ def reliability(
     edges: Sequence[float],
     draws: int,
     seed: int,
+    units: Sequence[int] | None = None,
 ) -> list[dict[str, float]]:
     """Return the share of correct samples in bins of consensus.
 
@@ -160,10 +161,12 @@ def reliability(
         edges: ascending bin edges; bins are ``[a, b)``, the last one includes its upper edge.
         draws: bootstrap draws over problems.
         seed: seeds them.
+        units: as in `agreement`.
 
     Returns:
         One record a bin: low, high (its edges), samples, correct, correct_low, correct_high (shares).
     """
+    units = np.unique(np.arange(len(scores)) if units is None else units, return_inverse=True)[1]
     records = []
     for index, (low, high) in enumerate(pairwise(edges)):
         last = index == len(edges) - 2
@@ -173,7 +176,8 @@ def reliability(
             inside = (s >= low - _EPSILON) & ((s <= high + _EPSILON) if last else (s < high - _EPSILON))
             numbers.append(int(inside.sum()))
             right.append(int((inside & p).sum()))
-        share = ratio_interval(np.array(right), np.array(numbers), draws, seed)
+        by_unit = (np.bincount(units, weights=counts) for counts in (right, numbers))
+        share = ratio_interval(*by_unit, draws, seed)
         records.append(
             {
                 "low": float(low),

@@ -167,8 +167,8 @@ def agreement_figure(
         split: where probes exist.
         method: whose samples; the paper's are the unadapted model's.
     """
-    scores, passed, _ = results.consensus_groups(method, split)
-    bins = pd.DataFrame(reliability(scores, passed, RELIABILITY_EDGES, results.draws, results.seed))
+    scores, passed, units = results.consensus_groups(method, split)
+    bins = pd.DataFrame(reliability(scores, passed, RELIABILITY_EDGES, results.draws, results.seed, units))
     rates = table[(table["method"] == method) & table["quantity"].str.startswith("failure rate")]
     with figure_style():
         figure, axes = new_figure(1, 2, (9, 3.5))
