@@ -123,6 +123,7 @@ def plot_curves(curves: pd.DataFrame, label: str) -> Figure:
     from tipprobe.evaluation.reported import title_name
 
     n_seeds = curves["seed"].nunique()
-    title = f"Adaptation of {title_name(label)} ({n_seeds} seed{'s' * (n_seeds > 1)} a method; dotted: the ceiling)"
+    seeds = f"{n_seeds} seed{'s' * (n_seeds > 1)} a method"
+    title = f"Adaptation of {title_name(label)} ({seeds}; dotted: the ceiling)"
     ceilings = sorted(curves["entropy_ceiling"].dropna().unique())
     return small_multiples(curves, PANELS, title, lines={"entropy": ceilings})[0]
