@@ -9,7 +9,17 @@ import pytest
 from tipprobe.errors import DataError
 from tipprobe.evaluation import claims as claims_module
 from tipprobe.evaluation import reported, rescore, tables
-from tipprobe.evaluation.claims import NOT, OPEN, PARTLY, REPRODUCED, Evidence, combine, side, within
+from tipprobe.evaluation.claims import (
+    CONTRADICTED,
+    NOT,
+    OPEN,
+    PARTLY,
+    REPRODUCED,
+    Evidence,
+    combine,
+    side,
+    within,
+)
 from tipprobe.evaluation.figures import (
     agreement_figure,
     gain_against_auc,
@@ -237,7 +247,14 @@ def test_small_multiples_take_any_columns():
 
 @pytest.mark.parametrize(
     ("mean", "low", "high", "verdict"),
-    [(5, 1, 9, REPRODUCED), (5, -1, 9, PARTLY), (-1, -3, 2, NOT), (0, 0, 0, NOT), (np.nan,) * 3 + (OPEN,)],
+    [
+        (5, 1, 9, REPRODUCED),
+        (5, -1, 9, PARTLY),
+        (-1, -3, 2, NOT),
+        (-2, -3, -1, CONTRADICTED),
+        (0, 0, 0, NOT),
+        (np.nan,) * 3 + (OPEN,),
+    ],
 )
 def test_verdicts_on_a_side(mean, low, high, verdict):
     assert side(Interval(mean, low, high, 9), 0, above=True) == verdict
@@ -249,10 +266,12 @@ def test_verdicts_on_small_gains_and_parts():
     assert within(Interval(1, -2, 3, 9), 3) == REPRODUCED
     assert within(Interval(1, -4, 3, 9), 3) == PARTLY
     assert within(Interval(4, 3, 5, 9), 3) == NOT
+    assert within(Interval(6, 4, 8, 9), 3) == within(Interval(-6, -8, -4, 9), 3) == CONTRADICTED
     assert combine([REPRODUCED, REPRODUCED]) == REPRODUCED
     assert combine([NOT, NOT]) == NOT
     assert combine([REPRODUCED, NOT]) == PARTLY
     assert combine([REPRODUCED, OPEN]) == OPEN
+    assert combine([REPRODUCED, CONTRADICTED]) == CONTRADICTED
 
 
 def test_claims_have_verdicts_and_are_json(results):
@@ -262,17 +281,30 @@ def test_claims_have_verdicts_and_are_json(results):
     assert judged["problems"] == {"in_domain": PROBLEMS, "transfer": PROBLEMS}
     by_id = {claim["id"]: claim for claim in judged["claims"]}
     assert len(by_id) == len(judged["claims"])
-    assert {claim["verdict"] for claim in judged["claims"]} <= {REPRODUCED, PARTLY, NOT, OPEN}
+    assert {claim["verdict"] for claim in judged["claims"]} <= {
+        REPRODUCED,
+        PARTLY,
+        NOT,
+        OPEN,
+        CONTRADICTED,
+    }
     # ERPO was made to pass twice as often as the base model.
     assert by_id["erpo_in_domain"]["ours"].startswith("Δpass@1 +")
     assert "Δpass@8" in by_id["erpo_in_domain"]["ours"]
     assert by_id["erpo_in_domain"]["reported"] == "Δpass@1 +10.7 / +9.5; Δpass@16 +11.9 / +16.3"
     assert by_id["grpo_pub"]["verdict"] == OPEN
     assert by_id["best_of_n"]["verdict"] == OPEN
-    assert by_id["low_pcr_fails"]["verdict"] in (NOT, PARTLY, REPRODUCED)
+    assert by_id["low_pcr_fails"]["verdict"] in (CONTRADICTED, NOT, PARTLY, REPRODUCED)
     # Entropy: NSR_PCR from 0.2 to 1.1; ERPO ends at the ceiling.
     assert by_id["nsr_entropy"]["verdict"] == REPRODUCED
     assert by_id["erpo_entropy"]["verdict"] == REPRODUCED
+
+
+def test_claims_about_many_samples_need_more_than_one(results):
+    evidence = Evidence(results, tables.agreements(results), CURVES, [1])
+    by_id = {c["id"]: c for c in claims_module.judge_claims(evidence, "x", True)["claims"]}
+    assert by_id["erpo_in_domain"]["verdict"] == by_id["only_erpo"]["verdict"] == OPEN
+    assert by_id["grpo_pcr_transfer"]["verdict"] != OPEN  # about pass@1 alone
 
 
 def test_only_erpo_needs_everybody_else_to_fail(results):

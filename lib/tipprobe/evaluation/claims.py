@@ -1,9 +1,11 @@
 """The paper's claims, each checked against our numbers by a rule that is stated beside the verdict.
 
 Verdicts: *reproduced* if the whole 95 % interval is on the claimed side, *partly* if only the mean is,
-*not reproduced* otherwise, *not attempted* where a run holds no data for the claim.  A claim of several parts
-is reproduced if all parts are, not reproduced if none is even partly, and partly in between.  No claim is
-about the size of an effect: a stand-in model on other problems has no reason to match that.
+*contradicted* if the whole interval is on the other side, *not reproduced* otherwise, *not attempted* where a
+run holds no data for the claim.  A claim of several parts is reproduced if all parts are, contradicted if one
+is, not reproduced if none is even partly, and partly in between.  No rule asks for the paper's effect sizes,
+which a stand-in model on other problems has no reason to match; where a rule has a threshold, it is easier
+to meet than what the paper reports.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from tipprobe.evaluation.results import Results
 from tipprobe.evaluation.tables import interval_text
 
 REPRODUCED, PARTLY, NOT, OPEN = "reproduced", "partly", "not reproduced", "not attempted"
+CONTRADICTED = "contradicted"
 #: Points within which a gain counts as "about none".
 SMALL_GAIN = 3.0
 #: The k that the paper calls its frontier; the largest evaluated k stands in where 16 was not.
@@ -36,7 +39,7 @@ def side(interval: Interval, threshold: float, above: bool) -> str:
         1 if above else -1
     )
     if mean <= 0:
-        return NOT
+        return CONTRADICTED if max(low, high) < 0 else NOT
     return REPRODUCED if min(low, high) > 0 else PARTLY
 
 
@@ -45,14 +48,15 @@ def within(interval: Interval, margin: float) -> str:
     if np.isnan(interval.mean):
         return OPEN
     if abs(interval.mean) > margin:
-        return NOT
+        return CONTRADICTED if interval.low > margin or interval.high < -margin else NOT
     return REPRODUCED if max(abs(interval.low), abs(interval.high)) <= margin else PARTLY
 
 
 def combine(verdicts: Sequence[str]) -> str:
     """Return the verdict on a claim whose parts have these verdicts; a part without data leaves it open."""
-    if OPEN in verdicts:
-        return OPEN
+    for decisive in (OPEN, CONTRADICTED):
+        if decisive in verdicts:
+            return decisive
     if all(verdict == REPRODUCED for verdict in verdicts):
         return REPRODUCED
     return NOT if all(verdict == NOT for verdict in verdicts) else PARTLY
@@ -75,13 +79,13 @@ class Evidence:
     ks: Sequence[int]
 
     @property
-    def frontier(self) -> int:
-        """The k of claims about repeated sampling."""
-        return FRONTIER_K if FRONTIER_K in self.ks else max(self.ks)
+    def frontier(self) -> int | None:
+        """The k of claims about repeated sampling, None if no k above 1 was evaluated."""
+        return FRONTIER_K if FRONTIER_K in self.ks else max((k for k in self.ks if k > 1), default=None)
 
-    def gain(self, method: str, split: str, k: int) -> Interval | None:
+    def gain(self, method: str, split: str, k: int | None) -> Interval | None:
         """Return a method's gain, None if it was not evaluated there."""
-        if not self.results.runs(method, split):
+        if k is None or not self.results.runs(method, split):
             return None
         return self.results.gain(method, split, k)
 
@@ -162,7 +166,9 @@ def _only_erpo_gains_both(evidence: Evidence) -> Judged:
     winners = [method for method, verdict in both.items() if verdict == REPRODUCED]
     ours = "raise both: " + (", ".join(winners) or "none")
     if both["erpo"] != REPRODUCED:
-        return Judged(ours, NOT if both["erpo"] == NOT or others else PARTLY)
+        return Judged(
+            ours, both["erpo"] if both["erpo"] in (NOT, CONTRADICTED) else NOT if others else PARTLY
+        )
     return Judged(ours, PARTLY if others else REPRODUCED)
 
 
