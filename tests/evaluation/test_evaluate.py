@@ -148,6 +148,7 @@ def test_problems_and_probes_must_fit(tmp_path, problem_files, scripted, run):
         run(job_for((problems, probes), tmp_path / "s.jsonl"))
     with pytest.raises(DataError, match=r"new.*no hidden tests"):
         run(job_for((problems, None), tmp_path / "s.jsonl"))
+    assert not list(tmp_path.glob("s.jsonl*"))  # said before anything is sampled
     with pytest.raises(DataError, match="share"):
         evaluate_all([job_for((problems, None), "x"), job_for((problems, None), "x")])
 

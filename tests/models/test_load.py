@@ -61,6 +61,27 @@ def test_missing_models_say_so(tmp_path, monkeypatch):
         load.model_revision("no-such-owner/no-such-model")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.safetensors", None, "not a checkpoint"),
+        ("model.safetensors", "torn", "not a checkpoint"),
+        ("config.json", "{", "not a checkpoint"),
+        ("tokenizer.json", None, "no tokenizer"),
+    ],
+)
+def test_damaged_checkpoints_say_so_in_one_line(tiny_model_folder, tmp_path, name, content, message):
+    folder = tmp_path / "damaged"
+    shutil.copytree(tiny_model_folder, folder)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content)
+    with pytest.raises(DataError, match=message) as caught:
+        load.load_model(str(folder), device="cpu")
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_embedded_names_resolve_to_their_folder(tmp_path, monkeypatch):
     monkeypatch.setitem(load.EMBEDDED, "minicode-1m", tmp_path)
     with pytest.raises(DataError, match="install"):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tipprobe.errors import DataError
-from tipprobe.evaluation.grade import grade
+from tipprobe.evaluation.grade import check_tests, grade
 from tipprobe.files import append_jsonl, complete_records
 from tipprobe.models.load import load_model, model_revision
 from tipprobe.models.types import Completion, Sampler, Sampling
@@ -164,6 +164,7 @@ def evaluate_all(
 def sample(job: EvalJob) -> None:
     """Draw a job's replies and append them to its replies file, unless they are there or graded already."""
     problems = _problems(job)
+    check_tests(problems)  # before hours of sampling, not after
     header = _header(job, problems)
     if len(_kept(Path(job.path), header, [job.n] * len(problems))) == job.n * len(problems):
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tipprobe.errors import DataError
@@ -34,6 +34,13 @@ def limits_of(problem: Problem, time_limit_s: float, memory_mb: int) -> Limits:
     return Limits(cpu_s=max(time_limit_s, problem.time_limit_s), memory_mb=memory_mb)
 
 
+def check_tests(problems: Iterable[Problem]) -> None:
+    """Raise DataError if one of `problems` has nothing to grade a program with."""
+    for problem in problems:
+        if not problem.tests and problem.test_code is None:
+            raise DataError(f"problem {problem.id!r} has no hidden tests to grade with")
+
+
 def grade(
     items: Sequence[tuple[Problem, str | None]], sandbox: Executor, *, time_limit_s: float, memory_mb: int
 ) -> list[Verdict]:
@@ -49,9 +56,7 @@ def grade(
         DataError: a problem has no tests.
         SandboxError: the execution machinery failed.
     """
-    for problem, _ in items:
-        if not problem.tests and problem.test_code is None:
-            raise DataError(f"problem {problem.id!r} has no hidden tests to grade with")
+    check_tests(problem for problem, _ in items)
     unique = {(p.id, program): p for p, program in items if program is not None}
     token = secrets.token_hex(16)
     verdicts: dict[tuple[str, str], Verdict] = {}

@@ -112,17 +112,25 @@ def load_model(
 
 
 def _load_pretrained(where: str, dtype: object) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     path, revision = _split_revision(where)
     if not Path(path).exists():
         _hub_config(path, revision)  # one request that fails soon, before the many of the loaders
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
         model = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
-    except (OSError, ValueError) as error:
+    # Torn weights raise SafetensorError, weights of another shape RuntimeError.
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise DataError(
             f"{where} is not a checkpoint that transformers can load: {_first_line(error)}"
+        ) from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{where} has no tokenizer that transformers can load (tokenizer.json and tokenizer_config.json "
+            f"belong beside the weights): {_first_line(error).rstrip(': ')}"
         ) from error
     return model, tokenizer
 
