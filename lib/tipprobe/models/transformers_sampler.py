@@ -316,6 +316,8 @@ class TransformersSampler:
         Raises:
             DataError: a prompt does not fit the model's context.
         """
+        if not prompts:
+            return []
         eos = end_token_ids(self.model, self.tokenizer)
         generator = torch.Generator(self.model.device).manual_seed(sampling.seed)
         flat = generate_ids(

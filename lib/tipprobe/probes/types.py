@@ -89,7 +89,16 @@ def write_probe_sets(path: Path, sets: Iterable[ProbeSet], header: dict[str, Any
         path: file to write.
         sets: one a problem.
         header: what identifies the probes: model revision, prompt hashes, sampling, seed.
+
+    Raises:
+        DataError: no set has a probe, so that nothing could be compared.
     """
+    sets = list(sets)
+    if not any(s.probes for s in sets):
+        raise DataError(
+            f"none of the {len(sets)} problems has a probe, so programs cannot be compared: take another "
+            "probe_source, or raise n_probes or probe_max_tokens"
+        )
     records: list[dict[str, Any]] = [{"format": FORMAT, "header": header}]
     records += [
         {

@@ -92,6 +92,16 @@ def model_revisions(params: Mapping[str, Any]) -> dict[str, str]:
     return {params["model"]: model_revision(params["model"])}
 
 
+def isolation() -> dict[str, Any] | None:
+    """Return what was proven to keep programs in (`IsolationReport.to_json`), None if this stage ran none."""
+    if "tipprobe.sandbox.pool" not in sys.modules:
+        return None
+    from tipprobe.sandbox import Sandbox
+
+    with Sandbox(1) as sandbox:
+        return sandbox.isolation.to_json()
+
+
 def collect(params: Mapping[str, Any], parts: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return everything about a stage's run except its times.
 
@@ -114,6 +124,7 @@ def collect(params: Mapping[str, Any], parts: Mapping[str, Any], inputs: Mapping
         "models": model_revisions(params),
         "prompts": prompt_hashes(),
         "machine": hardware.describe(),
+        "isolation": isolation(),
         "environment": environment(),
         "peak_memory": peak_memory(),
         "versions": versions(),

@@ -99,7 +99,8 @@ def _stage_facts(stage: StageSpec, out: Path, run: Mapping[str, Any]) -> dict[st
     folder = out / stage.name
     done = read_json(folder / DONE)
     last = next((entry for entry in run.get("stages", ()) if entry["name"] == stage.name), {})
-    has_page = (out / "notebooks" / f"{stage.name}.ipynb").is_file()
+    # A notebook that was being written when its run was killed is not there for the reader.
+    has_page = read_json(out / "notebooks" / f"{stage.name}.ipynb") is not None
     if done is not None:
         state, css, note = "done", "good", ""
     elif last.get("state") in ("failed", "stopped"):
