@@ -123,9 +123,11 @@ def test_other_files_are_refused(tmp_path):
     path.write_text('{"problem_id": "a"}\n')
     with pytest.raises(DataError, match="header"):
         read_probe_sets(path)
-    write_probe_sets(path, [ProbeSet("a", ()), ProbeSet("a", ())], {})
+    write_probe_sets(path, [ProbeSet("a", (Probe("1\n", "model"),)), ProbeSet("a", ())], {})
     with pytest.raises(DataError, match="second probe set"):
         read_probe_sets(path)
+    with pytest.raises(DataError, match=r"none of the 2 problems has a probe.*probe_source"):
+        write_probe_sets(path, [ProbeSet("a", ()), ProbeSet("b", ())], {})
 
 
 def test_mutations_and_merging():

@@ -66,6 +66,14 @@ def test_an_unfinished_series_is_reported_as_such(done_project):
     assert "not finished" in text and "07_evaluation.html" in text
 
 
+def test_a_notebook_that_a_kill_tore_has_no_page_and_stops_no_report(done_project):
+    notebook = done_project.out / "notebooks" / "07_evaluation.ipynb"
+    notebook.write_text(notebook.read_text()[:1000])
+    result = done_project.run("report", str(done_project.out))
+    assert result.returncode == 0, result.stderr
+    assert "07_evaluation.html" not in (done_project.out / "report" / "index.html").read_text()
+
+
 def test_formulas_are_told_from_money_and_code():
     formulas: list[str] = []
     text = report._hide_formulas(
