@@ -341,7 +341,10 @@ def test_odd_records_are_counted_not_fatal(tmp_path):
         ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}\n", "line 1: JSON that Python does not read"),
         ('{"id": "a", "statement": ""}\n{"id": "b"}\n', "record 2: problem field 'statement'"),
         ('{"id": "a", "statement": "", "n": 1}\n', "record 1: unknown problem field 'n'"),
-        ('{"id": "a", "statement": "", "time_limit_s": "5"}\n', "time_limit_s is '5', but must be a number"),
+        (
+            '{"id": "a", "statement": "", "time_limit_s": "5"}\n',
+            "time_limit_s is '5', but must be a number from 0 to 86400",
+        ),
         ('{"id": "a", "statement": "", "time_limit_s": NaN}\n', "time_limit_s is nan"),
         ('{"id": "a", "statement": "", "tolerance": -1}\n', "tolerance is -1"),
         ('{"id": "a", "statement": "", "starter_code": null}\n', "starter_code is None"),

@@ -57,6 +57,8 @@ def test_the_papers_profiles_hold_the_papers_numbers():
         ("methods=[base, erpoo]", r"methods\[1\].*did you mean erpo\?"),
         ("methods=erpo", r"a list belongs there, like \[erpo\]"),
         ("methods=[erpo, erpo]", "twice"),
+        ("time_limit_s=1.0e+300", "must be at most 86400"),
+        ("memory_mb=100000000000000", "must be at most 16777216"),
         ("methods=[base]", "methods holds only base.*add a method"),
         ("seeds=[]", "seeds is empty"),
         ("out=3", "text belongs there"),

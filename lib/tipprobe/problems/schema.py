@@ -128,7 +128,7 @@ _FIELD_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "test_code": (_is_text_or_none, "text"),
     "reference": (_is_text_or_none, "text"),
     "tolerance": (_is_number, "a number from 0"),
-    "time_limit_s": (lambda value: _is_number(value) and value > 0, "a number above 0"),
+    "time_limit_s": (lambda value: _is_number(value) and 0 < value <= 86_400, "a number from 0 to 86400"),
     "meta": (lambda value: isinstance(value, dict), "an object"),
 }
 

@@ -105,8 +105,8 @@ class Params(BaseModel):
     sampler_batch_size: Count = Field(description="replies generated at once")
 
     # Execution of programs
-    time_limit_s: Positive = Field(description="CPU seconds per execution")
-    memory_mb: Annotated[int, Field(ge=64)] = Field(description="address space per execution, MiB")
+    time_limit_s: Annotated[float, Field(gt=0, le=86_400)] = Field(description="CPU seconds per execution")
+    memory_mb: Annotated[int, Field(ge=64, le=2**24)] = Field(description="address space per execution, MiB")
 
     # Evaluation (notebook 07)
     eval_samples: Count = Field(description="programs sampled per problem and model")
