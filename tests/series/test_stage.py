@@ -105,6 +105,10 @@ def test_an_input_names_the_stage_to_run(namespace):
     assert stage.input("05_probe_generation/probes.jsonl").is_file()
     with pytest.raises(StageError, match="not a declared input"):
         stage.input("05_probe_generation/probe_summary.csv")
+    probes = upstream.dir / "probes.jsonl"
+    probes.write_bytes(probes.read_bytes()[:-5])
+    with pytest.raises(StageError, match=r"no longer what 05_probe_generation wrote.*--only 05"):
+        stage.input("05_probe_generation/probes.jsonl")
 
 
 def test_the_same_key_goes_on_and_another_starts_afresh(namespace, capsys):

@@ -137,7 +137,7 @@ class Stage:
         (``"05_probe_generation/probes.jsonl"``).
 
         Raises:
-            StageError: it is not declared in the registry, or not there.
+            StageError: it is not declared in the registry, not there, or was altered since.
         """
         if path not in self.spec.inputs:
             declared = ", ".join(self.spec.inputs) or "none"
@@ -145,7 +145,12 @@ class Stage:
         full = self.out / path
         if not full.is_file():
             raise StageError(f"{full} is missing: {_how(path.split('/')[0])}")
-        self._inputs[path] = outputs.fingerprints(self.out, [full])[path]
+        facts = outputs.fingerprints(self.out, [full])[path]
+        name, _, file = path.partition("/")
+        recorded = (read_json(self.out / name / DONE) or {}).get("outputs", {}).get(file, facts)
+        if facts != recorded:
+            raise StageError(f"{full} is no longer what {name} wrote: {_how(name)}")
+        self._inputs[path] = facts
         return full
 
     def progress(self, total: int | None, what: str) -> Progress:
