@@ -296,8 +296,26 @@ def test_claims_have_verdicts_and_are_json(results):
     assert by_id["best_of_n"]["verdict"] == OPEN
     assert by_id["low_pcr_fails"]["verdict"] in (CONTRADICTED, NOT, PARTLY, REPRODUCED)
     # Entropy: NSR_PCR from 0.2 to 1.1; ERPO ends at the ceiling.
-    assert by_id["nsr_entropy"]["verdict"] == REPRODUCED
     assert by_id["erpo_entropy"]["verdict"] == REPRODUCED
+    assert by_id["nsr_entropy"]["verdict"] == OPEN  # there is no GRPO_PCR to compare with
+
+
+@pytest.mark.parametrize(
+    ("nsr", "runs_away", "held"), [(0.5, REPRODUCED, REPRODUCED), (0.24, PARTLY, OPEN), (0.1, NOT, OPEN)]
+)
+def test_entropies_are_compared_on_the_same_problems(results, nsr, runs_away, held):
+    last = {"nsr_pcr": nsr, "grpo_pcr": 0.2, "erpo": 0.21}
+    rows = [
+        # The first step's problems have a high entropy under every method, which must not matter.
+        {"method": m, "seed": 0, "step": step, "entropy": entropy if step == 2 else 5.0}
+        for m, entropy in last.items()
+        for step in (1, 2)
+    ]
+    curves = pd.DataFrame(rows)
+    curves["entropy_ceiling"] = np.where(curves["method"] == "erpo", 0.2, np.nan)
+    evidence = Evidence(results, tables.agreements(results), curves, [1, 8])
+    by_id = {c["id"]: c["verdict"] for c in claims_module.judge_claims(evidence, "x", True)["claims"]}
+    assert (by_id["nsr_entropy"], by_id["erpo_entropy"]) == (runs_away, held)
 
 
 def test_claims_about_many_samples_need_more_than_one(results):

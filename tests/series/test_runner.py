@@ -170,6 +170,8 @@ def start_hanging(project):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A job started in the background of a script ignores SIGINT, and so would everything it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     file = project.out / "pids.txt"
     kernel, orphan = map(int, wait_for(lambda: file.exists() and file.read_text().split()))

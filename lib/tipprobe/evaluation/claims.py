@@ -190,16 +190,26 @@ def _failure_rate(label: str, threshold: float) -> Callable[[Evidence], Judged]:
     return judge
 
 
+def _last_entropies(curves: pd.DataFrame) -> dict[str, pd.Series]:
+    """Return ``{method: entropy at the last rollout step by seed}``.
+
+    Steps hold different problems, whose entropies differ more than those of methods: only values of one step
+    can be compared.
+    """
+    last = curves.sort_values("step").groupby(["method", "seed"])["entropy"].last()
+    return {str(method): values.droplevel("method") for method, values in last.groupby(level="method")}
+
+
 def _nsr_entropy_rises(evidence: Evidence) -> Judged:
-    runs = (
-        evidence.curves[evidence.curves["method"] == "nsr_pcr"].sort_values("step").groupby("seed")["entropy"]
-    )
-    factors = (runs.last() / runs.first()).tolist()
+    last = _last_entropies(evidence.curves)
+    if not {"nsr_pcr", "grpo_pcr"} <= set(last):
+        return _NO_DATA
+    factors = (last["nsr_pcr"] / last["grpo_pcr"]).dropna().tolist()
     if not factors:
         return _NO_DATA
     lowest = min(factors)
     verdict = REPRODUCED if lowest > 2 else PARTLY if lowest > 1 else NOT
-    return Judged("last step / first step: " + ", ".join(f"{factor:.2f}" for factor in factors), verdict)
+    return Judged("times GRPO_PCR's: " + ", ".join(f"{factor:.2f}" for factor in factors), verdict)
 
 
 def _erpo_entropy_is_held(evidence: Evidence) -> Judged:
@@ -208,6 +218,9 @@ def _erpo_entropy_is_held(evidence: Evidence) -> Judged:
         return _NO_DATA
     last = runs.sort_values("step").groupby("seed")[["entropy", "entropy_ceiling"]].last()
     ratios = (last["entropy"] / last["entropy_ceiling"]).tolist()
+    free = _last_entropies(evidence.curves).get("nsr_pcr", pd.Series(dtype=float))
+    if not (free > 1.25 * last["entropy_ceiling"].max()).any():
+        return Judged("without a ceiling (NSR_PCR) the entropy did not pass it by a quarter either", OPEN)
     highest = max(ratios)
     verdict = REPRODUCED if highest <= 1.25 else PARTLY if highest <= 2 else NOT
     return Judged("last entropy / ceiling: " + ", ".join(f"{ratio:.2f}" for ratio in ratios), verdict)
@@ -312,7 +325,7 @@ CLAIMS: tuple[Claim, ...] = (
         "under NSR_PCR the policy's entropy runs away",
         "training curves",
         "entropy explosion and collapse",
-        "entropy at the last step above twice that of the first; partly if it rose at all",
+        "last entropy, on the same problems, above twice GRPO_PCR's; partly if above it",
         _nsr_entropy_rises,
     ),
     Claim(
@@ -320,7 +333,7 @@ CLAIMS: tuple[Claim, ...] = (
         "the ceiling holds ERPO's entropy",
         "training curves",
         "stable near the ceiling of 0.5 nats",
-        "entropy at the last step at most 1.25 times the ceiling; partly up to twice",
+        "last entropy at most 1.25 times the ceiling, where NSR_PCR's is above that; partly up to twice",
         _erpo_entropy_is_held,
     ),
     *(

@@ -224,11 +224,15 @@ def _verdict_css(name: str, claim: Mapping[str, Any]) -> str:
     if name != "verdict":
         return ""
     text = str(claim.get(name)).lower()
-    if text.startswith(("not attempted", "n/a", "no ")):
-        return "none"
-    if text.startswith(("not", "contradict", "opposite")):
-        return "bad"
-    return "warn" if text.startswith(("part", "within", "inconclusive", "undecided")) else "good"
+    for css, starts in (
+        ("none", ("not attempted", "n/a", "no ")),
+        ("bad", ("not", "contradict", "opposite")),
+        ("warn", ("part", "within", "inconclusive", "undecided")),
+        ("good", ("reproduced", "yes", "holds")),
+    ):
+        if text.startswith(starts):
+            return css
+    return ""
 
 
 def _value_text(value: Any) -> str:
