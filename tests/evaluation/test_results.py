@@ -1,6 +1,7 @@
 """From samples to tables, figures, claims and hidden-test curves, on invented samples."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -298,6 +299,17 @@ def test_claims_have_verdicts_and_are_json(results):
     # Entropy: NSR_PCR from 0.2 to 1.1; ERPO ends at the ceiling.
     assert by_id["erpo_entropy"]["verdict"] == REPRODUCED
     assert by_id["nsr_entropy"]["verdict"] == OPEN  # there is no GRPO_PCR to compare with
+
+
+def test_a_model_that_never_passes_proves_nothing_about_consensus(results):
+    found = tables.agreements(results)
+    nothing = Interval(np.nan, np.nan, np.nan, 9)
+    dead = {"base": replace(found["base"], auc_pooled=nothing)}
+    by_id = {
+        c["id"]: c["verdict"]
+        for c in claims_module.judge_claims(Evidence(results, dead, CURVES, [1, 8]), "x", True)["claims"]
+    }
+    assert by_id["auc"] == by_id["low_pcr_fails"] == by_id["full_pcr_is_no_proof"] == OPEN
 
 
 @pytest.mark.parametrize(

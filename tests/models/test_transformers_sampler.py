@@ -220,6 +220,8 @@ def test_sampler_reports_how_replies_ended(tiny_model):
     assert [len(group) for group in groups] == [8, 8]
     assert groups == sampler.sample(prompts, 8, sampling)
     assert sampler.sample([], 8, sampling) == []
+    with pytest.raises(DataError, match="begins 'far too long"):
+        sampler.sample([*prompts, [{"role": "user", "content": "far too long " * 2000}]], 8, sampling)
     for completion in (c for group in groups for c in group):
         assert 1 <= completion.n_tokens <= 30
         assert completion.finish_reason == "stop" or completion.n_tokens == 30

@@ -176,6 +176,8 @@ def _area(evidence: Evidence) -> Judged:
     if "base" not in evidence.agreements:
         return _NO_DATA
     area = evidence.agreements["base"].auc_pooled
+    if area.low == area.high:  # one sample a problem cannot disagree
+        return Judged("samples agree or disagree alike", OPEN)
     return Judged(interval_text(area, 3), side(area, 0.7, above=True))
 
 
@@ -183,6 +185,8 @@ def _failure_rate(label: str, threshold: float) -> Callable[[Evidence], Judged]:
     def judge(evidence: Evidence) -> Judged:
         if "base" not in evidence.agreements:
             return _NO_DATA
+        if np.isnan(evidence.agreements["base"].auc_pooled.mean):
+            return Judged("all samples pass, or all fail", OPEN)
         rate = evidence.agreements["base"].failure_rates[label].scaled(100)
         count = evidence.agreements["base"].counts[label]
         return Judged(f"{interval_text(rate)} %, n={count}", side(rate, threshold, above=True))

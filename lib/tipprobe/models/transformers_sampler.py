@@ -115,6 +115,18 @@ def truncated_distribution(logits: Tensor, sampling: Sampling) -> tuple[Tensor, 
     return probabilities, ids
 
 
+def context_length(model: PreTrainedModel) -> int | None:
+    """Return how many tokens the model attends to, None if its config sets no limit."""
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+
+def _too_long(what: str, length: int, context: int) -> str:
+    return (
+        f"{what} has {length} tokens, but the model's context holds {context}; "
+        "leave that problem out or take a model with a longer context"
+    )
+
+
 def draw(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
     """Return a token id for each row of `logits` (batch, vocabulary); temperature 0 takes the most likely."""
     if sampling.temperature == 0:
@@ -165,15 +177,12 @@ def generate_ids(
         raise ParameterError(
             f"n, batch_size and max_tokens must be at least 1, got {n}, {batch_size}, {sampling.max_tokens}"
         )
-    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    context = context_length(model)
     for index, ids in enumerate(prompt_ids):
         if not len(ids):
             raise DataError(f"prompt {index} has no tokens")
         if context is not None and len(ids) >= context:
-            raise DataError(
-                f"prompt {index} has {len(ids)} tokens, but the model's context holds {context}; "
-                "leave that problem out or take a model with a longer context"
-            )
+            raise DataError(_too_long(f"prompt {index}", len(ids), context))
     prompts = [tuple(ids) for ids in prompt_ids for _ in range(n)]
     # Longest first, so that a batch too large for the memory fails at once; equal prompts side by side.
     order = sorted(range(len(prompts)), key=lambda row: (-len(prompts[row]), prompts[row]))
@@ -314,15 +323,21 @@ class TransformersSampler:
         """Return `n` completions for each prompt; the same call gives the same completions.
 
         Raises:
-            DataError: a prompt does not fit the model's context.
+            DataError: a prompt does not fit the model's context; the message shows how it begins.
         """
         if not prompts:
             return []
+        encoded = [encode_prompt(self.tokenizer, prompt, self.chat_template_kwargs) for prompt in prompts]
+        context = context_length(self.model)
+        for prompt, ids in zip(prompts, encoded, strict=True):
+            if context is not None and len(ids) >= context:
+                start = prompt[-1]["content"][:80]
+                raise DataError(_too_long(f"the prompt that begins {start!r}", len(ids), context))
         eos = end_token_ids(self.model, self.tokenizer)
         generator = torch.Generator(self.model.device).manual_seed(sampling.seed)
         flat = generate_ids(
             self.model,
-            [encode_prompt(self.tokenizer, prompt, self.chat_template_kwargs) for prompt in prompts],
+            encoded,
             n,
             sampling,
             eos_token_ids=eos,
