@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
-#: Root of the checkout, where ``notebooks/``, ``params/`` and ``outputs/`` live.  ``TIPPROBE_ROOT`` overrides
-#: it for an installed package that is used away from its checkout.
+#: Root of the checkout, where ``notebooks/`` and ``params/`` live, and ``outputs/`` by default.
+#: ``TIPPROBE_ROOT`` overrides it for an installed package that is used away from its checkout.
 ROOT = Path(os.environ.get("TIPPROBE_ROOT") or PACKAGE.parents[1])
 NOTEBOOKS = ROOT / "notebooks"
 PARAMS = ROOT / "params"
-OUTPUTS = ROOT / "outputs"
 
 
 def resolve(path: str | os.PathLike[str]) -> Path:
