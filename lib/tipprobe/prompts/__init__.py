@@ -29,11 +29,13 @@ def prompt_hashes() -> dict[str, str]:
     }
 
 
-def _user(content: str) -> Prompt:
+def user_prompt(content: str) -> Prompt:
+    """Return a chat prompt of one user message."""
     return [{"role": "user", "content": content}]
 
 
-def _fill(name: str, **values: str) -> str:
+def fill(name: str, **values: str) -> str:
+    """Return prompt file `name` with its fields filled in."""
     # Braces in a statement are safe: str.format reads only those of the template.
     return template(name).format(**values)
 
@@ -41,25 +43,25 @@ def _fill(name: str, **values: str) -> str:
 def code_prompt(problem: Problem, tip: str | None = None) -> Prompt:
     """Return the prompt that asks for a program; a `tip` is prepended to the user message."""
     if problem.kind == "stdin":
-        request = _fill("code_stdin", statement=problem.statement)
+        request = fill("code_stdin", statement=problem.statement)
     else:
-        request = _fill("code_call", statement=problem.statement, signature=signature(problem))
-    return _user(request if tip is None else _fill("tip", tip=tip, request=request))
+        request = fill("code_call", statement=problem.statement, signature=signature(problem))
+    return user_prompt(request if tip is None else fill("tip", tip=tip, request=request))
 
 
 def probe_prompt(problem: Problem, previous: Sequence[str]) -> Prompt:
     """Return the prompt that asks for one more probe input, showing the `previous` ones, oldest first."""
     shown = "\n".join(text.rstrip("\n") for text in previous) or NO_PREVIOUS
     if problem.kind == "stdin":
-        return _user(_fill("probe_stdin", statement=problem.statement, previous=shown))
-    return _user(
-        _fill("probe_call", statement=problem.statement, signature=signature(problem), previous=shown)
+        return user_prompt(fill("probe_stdin", statement=problem.statement, previous=shown))
+    return user_prompt(
+        fill("probe_call", statement=problem.statement, signature=signature(problem), previous=shown)
     )
 
 
 def tip_request_prompt(problem: Problem) -> Prompt:
     """Return the prompt that asks for a tip about a problem, before any program is written."""
-    return _user(_fill("tip_request", statement=problem.statement))
+    return user_prompt(fill("tip_request", statement=problem.statement))
 
 
 def signature(problem: Problem) -> str:
