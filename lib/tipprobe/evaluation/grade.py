@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tipprobe.errors import DataError
 from tipprobe.problems.schema import Problem
 from tipprobe.sandbox import Executor, Job, Limits, Run, is_correct
+from tipprobe.sandbox.compare import output_text
 
 #: Tests that every program runs on; only those that pass them run on the rest.  Most wrong programs fail at
 #: once, so this spares about half of the executions and changes no verdict.
@@ -27,6 +28,34 @@ class Verdict:
 
     passed: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed test as a person would be shown it; texts may be long."""
+
+    input: str
+    expected: str
+    got: str
+
+
+@dataclass(frozen=True, slots=True)
+class TestReport:
+    """What one program did on every test of its problem.
+
+    Attributes:
+        passed: number of tests passed; a ``unittest`` problem counts as one test.
+        n_tests: number of tests.
+        reason: as in `Verdict`, by the first test that failed.
+        failures: the first tests that failed.
+    """
+
+    __test__ = False  # not a pytest class
+
+    passed: int
+    n_tests: int
+    reason: str
+    failures: tuple[Failure, ...] = ()
 
 
 def limits_of(problem: Problem, time_limit_s: float, memory_mb: int) -> Limits:
@@ -76,6 +105,69 @@ def grade(
             if job.inputs:
                 verdicts[key] = _verdict(unique[key], runs, slice(first, last), token)
     return [_NO_CODE if program is None else verdicts[problem.id, program] for problem, program in items]
+
+
+def run_tests(
+    items: Sequence[tuple[Problem, str | None]],
+    sandbox: Executor,
+    *,
+    time_limit_s: float,
+    memory_mb: int,
+    shown: int = 3,
+) -> list[TestReport]:
+    """Run programs on *all* of their problems' tests, failed ones included; see `grade` for the arguments.
+
+    Args:
+        items, sandbox, time_limit_s, memory_mb: as in `grade`.
+        shown: failed tests kept for a reader.
+
+    Raises:
+        DataError: a problem has no tests.
+        SandboxError: the execution machinery failed.
+    """
+    check_tests(problem for problem, _ in items)
+    unique = {(p.id, program): p for p, program in items if program is not None}
+    token = secrets.token_hex(16)
+    everything = slice(0, None)
+    jobs = [
+        _job(problem, program, everything, limits_of(problem, time_limit_s, memory_mb), token)
+        for (_, program), problem in unique.items()
+    ]
+    reports = {
+        key: _report(problem, runs, token, shown)
+        for (key, problem), runs in zip(unique.items(), sandbox.run(jobs), strict=True)
+    }
+    return [
+        TestReport(0, max(1, len(problem.tests)), "no_code")
+        if program is None
+        else reports[problem.id, program]
+        for problem, program in items
+    ]
+
+
+def _report(problem: Problem, runs: Sequence[Run], token: str, shown: int) -> TestReport:
+    if problem.test_code is not None:
+        verdict = _verdict(problem, runs, slice(0, None), token)
+        lines = [line for line in runs[0].stderr_tail.splitlines() if line.strip()]
+        got = lines[-1] if lines else verdict.reason
+        failures = () if verdict.passed else (Failure(problem.test_code, "", got),)
+        return TestReport(int(verdict.passed), 1, verdict.reason, failures)
+    failed = [
+        (run, test)
+        for run, test in zip(runs, problem.tests, strict=True)
+        if not is_correct(run, test.expected, problem)
+    ]
+    reason = "passed" if not failed else "wrong_output" if failed[0][0].ok else failed[0][0].status
+    failures = tuple(Failure(test.input, test.expected, _shown(run, problem)) for run, test in failed[:shown])
+    return TestReport(len(problem.tests) - len(failed), len(problem.tests), reason, failures)
+
+
+def _shown(run: Run, problem: Problem) -> str:
+    """Return what a program gave: its output, or how it failed and the last line of its complaint."""
+    if run.ok:
+        return output_text(run, problem)
+    lines = [line for line in run.stderr_tail.splitlines() if line.strip()]
+    return f"{run.status}: {lines[-1]}" if lines else run.status
 
 
 _PASSED = Verdict(True, "passed")

@@ -59,9 +59,13 @@ def probe_prompt(problem: Problem, previous: Sequence[str]) -> Prompt:
     )
 
 
-def tip_request_prompt(problem: Problem) -> Prompt:
-    """Return the prompt that asks for a tip about a problem, before any program is written."""
-    return user_prompt(fill("tip_request", statement=problem.statement))
+def tip_request_prompt(problem: Problem, style: str = "short") -> Prompt:
+    """Return the prompt that asks for a tip about a problem, before any program is written.
+
+    `style` is ``short`` (what the embedded coder was trained on) or ``mentor`` (for instruction models).
+    """
+    name = {"short": "tip_request", "mentor": "tip_request_mentor"}[style]
+    return user_prompt(fill(name, statement=problem.statement))
 
 
 def signature(problem: Problem) -> str:

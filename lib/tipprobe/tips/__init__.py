@@ -1,0 +1,1 @@
+"""Tips: from failed attempts to short instructions that make the next attempt better."""

@@ -1,0 +1,177 @@
+"""A frozen coder with the sandbox behind it: what happens when it gets a problem with a tip, or without."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tipprobe.evaluation.grade import Failure, run_tests
+from tipprobe.files import append_jsonl, complete_records
+from tipprobe.models.types import Sampler, Sampling
+from tipprobe.probes.rng import keyed_seed
+from tipprobe.problems.schema import Problem, write_jsonl
+from tipprobe.prompts import code_prompt
+from tipprobe.sandbox import Executor, extract_code
+
+#: Requests that are sampled and graded together; what a kill can cost.
+CHUNK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One program that the coder wrote, with its outcome on the problem's tests.
+
+    Attributes:
+        program: the program, None if the reply held none or was cut off.
+        passed: number of tests passed.
+        n_tests: number of tests, at least 1.
+        reason: ``passed``, ``truncated``, ``no_code``, ``wrong_output`` or how the first failing run ended.
+        n_tokens: length of the reply in tokens.
+        failures: the first tests that failed.
+    """
+
+    program: str | None
+    passed: int
+    n_tests: int
+    reason: str
+    n_tokens: int
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def solved(self) -> bool:
+        """Whether every test passed."""
+        return self.passed == self.n_tests
+
+    @property
+    def share(self) -> float:
+        """Share of the tests passed, in [0, 1]."""
+        return self.passed / self.n_tests
+
+
+class CodeEnvironment:
+    """Lets a frozen coder write programs, with or without a tip, and runs them on their problems' tests.
+
+    Outcomes are kept by (model, problem, tip, sampling, n): asked again, also by a later process, the coder
+    is not bothered.
+
+    Args:
+        sampler: the coder.
+        sandbox: runs the programs.
+        sampling: how programs are drawn; temperature 0 makes the environment deterministic.
+        time_limit_s: CPU seconds of one execution.
+        memory_mb: memory of one execution.
+        cache: JSONL file of outcomes, made if missing; None remembers them in this object only.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        sandbox: Executor,
+        sampling: Sampling,
+        *,
+        time_limit_s: float,
+        memory_mb: int,
+        cache: Path | None = None,
+    ) -> None:
+        self.sampler = sampler
+        self.sandbox = sandbox
+        self.sampling = sampling
+        self.time_limit_s = time_limit_s
+        self.memory_mb = memory_mb
+        self.cache = cache
+        #: Requests answered from memory, and requests that the coder had to answer.
+        self.hits, self.misses = 0, 0
+        self._known: dict[str, list[Attempt]] = {}
+        if cache is not None:
+            cache.parent.mkdir(parents=True, exist_ok=True)
+            records = complete_records(cache)
+            write_jsonl(cache, records)  # without a torn last line, to which nothing could be appended
+            self._known = {r["key"]: [_from_json(a) for a in r["attempts"]] for r in records}
+
+    def attempts(
+        self,
+        requests: Sequence[tuple[Problem, str | None]],
+        n: int = 1,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[list[Attempt]]:
+        """Return `n` attempts for each (problem, tip); equal requests share their attempts.
+
+        Args:
+            requests: problems, each with a tip or None.
+            n: programs a request.
+            progress: called with (requests done, requests in all).
+
+        Raises:
+            DataError: a problem has no tests, or a prompt does not fit the coder's context.
+            SandboxError: the execution machinery failed.
+        """
+        keys = [self._key(problem, tip, n) for problem, tip in requests]
+        open_ones = {
+            key: request for key, request in zip(keys, requests, strict=True) if key not in self._known
+        }
+        self.misses += len(open_ones)
+        self.hits += len(requests) - len(open_ones)
+        done = sum(key in self._known for key in keys)
+        waiting = list(open_ones.items())
+        for start in range(0, len(waiting), CHUNK):
+            chunk = dict(waiting[start : start + CHUNK])
+            found = self._draw(list(chunk), list(chunk.values()), n)
+            self._known.update(zip(chunk, found, strict=True))
+            if self.cache is not None:
+                append_jsonl(
+                    self.cache,
+                    [
+                        _record(key, problem, tip, attempts)
+                        for (key, (problem, tip)), attempts in zip(chunk.items(), found, strict=True)
+                    ],
+                )
+            if progress is not None:
+                done += sum(key in chunk for key in keys)
+                progress(done, len(requests))
+        return [self._known[key] for key in keys]
+
+    def _draw(
+        self, keys: Sequence[str], requests: Sequence[tuple[Problem, str | None]], n: int
+    ) -> list[list[Attempt]]:
+        # The seed depends on what is drawn, so that a run that was killed draws the same afterwards.
+        sampling = replace(self.sampling, seed=keyed_seed("attempts", self.sampling.seed, *keys))
+        replies = self.sampler.sample([code_prompt(problem, tip) for problem, tip in requests], n, sampling)
+        items = [
+            (problem, None if reply.finish_reason == "length" else extract_code(reply.text).code)
+            for (problem, _), group in zip(requests, replies, strict=True)
+            for reply in group
+        ]
+        reports = iter(
+            run_tests(items, self.sandbox, time_limit_s=self.time_limit_s, memory_mb=self.memory_mb)
+        )
+        programs = iter(items)
+        attempts = []
+        for group in replies:
+            row = []
+            for reply in group:
+                (_, program), report = next(programs), next(reports)
+                reason = "truncated" if reply.finish_reason == "length" else report.reason
+                row.append(
+                    Attempt(program, report.passed, report.n_tests, reason, reply.n_tokens, report.failures)
+                )
+            attempts.append(row)
+        return attempts
+
+    def _key(self, problem: Problem, tip: str | None, n: int) -> str:
+        parts = [self.sampler.revision, problem.to_json(), tip, asdict(self.sampling), n]
+        limits = [self.time_limit_s, self.memory_mb]
+        text = json.dumps([parts, limits], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _record(key: str, problem: Problem, tip: str | None, attempts: Sequence[Attempt]) -> dict[str, Any]:
+    return {"key": key, "problem_id": problem.id, "tip": tip, "attempts": [asdict(a) for a in attempts]}
+
+
+def _from_json(record: dict[str, Any]) -> Attempt:
+    return Attempt(**{**record, "failures": tuple(Failure(**f) for f in record["failures"])})

@@ -1,0 +1,71 @@
+"""Asking a model for tips, before any program is written."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tipprobe.models.types import Completion, Sampler, Sampling
+from tipprobe.problems.schema import Problem
+from tipprobe.prompts import tip_request_prompt
+
+#: Wording of the request: the short one that the embedded coder knows, or one for instruction models.
+RequestStyle = Literal["short", "mentor"]
+
+_LABEL = re.compile(r"^(?:[*_#]*\s*)tips?\s*:[*_]*\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One tip that a proposer wrote.
+
+    Attributes:
+        tip: the tip's text, None if there is none (then the coder gets the problem as it is).
+        reason: ``ok``, ``empty`` (nothing but blanks or a label), or ``cut`` (the reply reached its token
+            limit; half a sentence may say the opposite of the whole).
+        n_tokens: length of the reply in tokens.
+        reply: what the proposer wrote.
+    """
+
+    tip: str | None
+    reason: str
+    n_tokens: int
+    reply: str
+
+
+def read_tip(completion: Completion) -> Proposal:
+    """Return the tip in a reply: without a leading label such as ``Tip:`` and blanks around it."""
+    text = _LABEL.sub("", completion.text.strip()).strip()
+    if completion.finish_reason == "length":
+        return Proposal(None, "cut", completion.n_tokens, completion.text)
+    if not any(character.isalnum() for character in text):
+        return Proposal(None, "empty", completion.n_tokens, completion.text)
+    return Proposal(text, "ok", completion.n_tokens, completion.text)
+
+
+def propose_tips(
+    sampler: Sampler,
+    problems: Sequence[Problem],
+    sampling: Sampling,
+    n: int = 1,
+    *,
+    style: RequestStyle = "short",
+    progress: Callable[[int, int], None] | None = None,
+) -> list[list[Proposal]]:
+    """Return `n` proposals for each problem; the proposer sees the statement alone.
+
+    Raises:
+        DataError: a prompt does not fit the proposer's context.
+    """
+    prompts = [tip_request_prompt(problem, style) for problem in problems]
+    replies = sampler.sample(prompts, n, sampling, progress=progress)
+    return [[read_tip(reply) for reply in group] for group in replies]
+
+
+def proposal_counts(proposals: Sequence[Sequence[Proposal]]) -> dict[str, int]:
+    """Return how many proposals are ``ok``, ``empty`` and ``cut``."""
+    found = Counter(proposal.reason for group in proposals for proposal in group)
+    return {reason: found[reason] for reason in ("ok", "empty", "cut")}

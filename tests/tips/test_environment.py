@@ -1,0 +1,109 @@
+"""The coder with the sandbox behind it."""
+
+import pytest
+
+from tipprobe.models.types import Completion, Sampling
+from tipprobe.problems.schema import Problem, Test
+from tipprobe.sandbox import Sandbox
+from tipprobe.tips.environment import CHUNK, CodeEnvironment
+
+DOUBLE = Problem(
+    "double", "Double the number.", tests=(Test("1\n", "2\n"), Test("2\n", "4\n"), Test("0\n", "0\n"))
+)
+CALL = Problem(
+    "call",
+    "Double x.",
+    "call",
+    entry_point="f",
+    starter_code="def f(x):",
+    tests=(Test("1", "2"), Test("2", "4")),
+)
+SUITE = Problem(
+    "suite", "Double x.", "unittest", entry_point="f", test_code="assert f(2) == 4, 'not doubled'\n"
+)
+RIGHT = "```python\nprint(int(input()) * 2)\n```"
+SQUARE = "```python\nprint(int(input()) ** 2)\n```"
+
+
+class Coder:
+    """Writes what a test says, by whether the prompt holds a tip."""
+
+    revision = "scripted"
+
+    def __init__(self, plain, guided=None, finish="stop"):
+        self.plain, self.guided, self.finish, self.calls, self.seeds = plain, guided or plain, finish, 0, []
+
+    def sample(self, prompts, n, sampling, *, progress=None):
+        self.calls += len(prompts)
+        self.seeds.append(sampling.seed)
+        texts = [self.guided if prompt[0]["content"].startswith("Tip:") else self.plain for prompt in prompts]
+        return [[Completion(text, 7, self.finish)] * n for text in texts]
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with Sandbox(1) as pool:
+        yield pool
+
+
+def environment(coder, sandbox, cache=None):
+    return CodeEnvironment(
+        coder, sandbox, Sampling(temperature=0), time_limit_s=2, memory_mb=512, cache=cache
+    )
+
+
+def test_all_tests_are_run_and_the_failed_ones_kept(sandbox):
+    ((attempt,), (guided,)) = environment(Coder(SQUARE, RIGHT), sandbox).attempts(
+        [(DOUBLE, None), (DOUBLE, "two times, not squared")]
+    )
+    assert (attempt.passed, attempt.n_tests, attempt.reason, attempt.solved) == (2, 3, "wrong_output", False)
+    assert [(f.input, f.expected, f.got.strip()) for f in attempt.failures] == [("1\n", "2\n", "1")]
+    assert guided.solved and guided.share == 1 and guided.failures == ()
+
+
+@pytest.mark.parametrize(
+    ("problem", "reply", "share", "reason", "got"),
+    [
+        (CALL, "```python\ndef f(x):\n    return x + 1\n```", 0.5, "wrong_output", "3"),
+        (CALL, "```python\ndef f(x):\n    return x / 0\n```", 0.0, "runtime_error", "ZeroDivisionError"),
+        (SUITE, "```python\ndef f(x):\n    return x\n```", 0.0, "wrong_output", "not doubled"),
+        (SUITE, "```python\ndef f(x):\n    return x * 2\n```", 1.0, "passed", None),
+    ],
+)
+def test_other_kinds_of_problems(sandbox, problem, reply, share, reason, got):
+    ((attempt,),) = environment(Coder(reply), sandbox).attempts([(problem, None)])
+    assert (attempt.share, attempt.reason) == (share, reason)
+    assert got is None or got in attempt.failures[0].got
+
+
+def test_a_reply_that_was_cut_is_not_run(sandbox):
+    ((attempt,),) = environment(Coder(RIGHT, finish="length"), sandbox).attempts([(DOUBLE, None)])
+    assert (attempt.program, attempt.passed, attempt.reason) == (None, 0, "truncated")
+
+
+def test_nothing_is_asked_twice_not_even_by_the_next_process(sandbox, tmp_path):
+    cache = tmp_path / "attempts.jsonl"
+    coder = Coder(SQUARE, RIGHT)
+    first = environment(coder, sandbox, cache)
+    requests = [(DOUBLE, None), (DOUBLE, "a tip"), (DOUBLE, None)]
+    before = first.attempts(requests, 2)
+    assert (coder.calls, first.misses, first.hits) == (2, 2, 1)
+    with cache.open("a") as file:
+        file.write('{"key": "torn')
+    later = environment(coder, sandbox, cache)
+    assert later.attempts(requests, 2) == before
+    assert coder.calls == 2
+    later.attempts([(DOUBLE, "another tip")], 2)
+    assert coder.calls == 3
+    assert environment(coder, sandbox, cache).attempts([(DOUBLE, "another tip")], 2) and coder.calls == 3
+
+
+def test_a_killed_run_draws_the_same_afterwards(sandbox, tmp_path):
+    problems = [Problem(f"p{i}", "Double.", tests=DOUBLE.tests) for i in range(CHUNK + 3)]
+    requests = [(problem, None) for problem in problems]
+    whole, half = Coder(RIGHT), Coder(RIGHT)
+    environment(whole, sandbox).attempts(requests)
+    cache = tmp_path / "attempts.jsonl"
+    environment(half, sandbox, cache).attempts(requests[:CHUNK])
+    environment(half, sandbox, cache).attempts(requests)
+    assert half.seeds == whole.seeds and len(set(whole.seeds)) == 2

@@ -1,0 +1,45 @@
+"""Reading tips out of replies."""
+
+import pytest
+
+from tipprobe.models.types import Completion, Sampling
+from tipprobe.problems.schema import Problem
+from tipprobe.tips.propose import proposal_counts, propose_tips, read_tip
+
+
+@pytest.mark.parametrize(
+    ("reply", "tip", "reason"),
+    [
+        ("Zero counts.", "Zero counts.", "ok"),
+        ("  Tip: zero counts.\n", "zero counts.", "ok"),
+        ("**Tips:** zero counts.", "zero counts.", "ok"),
+        ("Tipping points matter.", "Tipping points matter.", "ok"),
+        ("", None, "empty"),
+        (" Tip: ", None, "empty"),
+        ("...", None, "empty"),
+    ],
+)
+def test_reading(reply, tip, reason):
+    proposal = read_tip(Completion(reply, 3, "stop"))
+    assert (proposal.tip, proposal.reason, proposal.reply) == (tip, reason, reply)
+
+
+def test_half_a_sentence_is_no_tip():
+    assert read_tip(Completion("Zero is not", 3, "length")).reason == "cut"
+
+
+def test_the_proposer_sees_the_statement_alone():
+    seen = []
+
+    class Writer:
+        revision = "scripted"
+
+        def sample(self, prompts, n, sampling, *, progress=None):
+            seen.extend(prompt[0]["content"] for prompt in prompts)
+            return [[Completion("Mind zero.", 3, "stop"), Completion("", 1, "stop")] for _ in prompts]
+
+    problem = Problem("p", "Add {two} numbers.", reference="SECRET", meta={"tip": "SECRET"})
+    proposals = propose_tips(Writer(), [problem], Sampling(), 2)
+    assert proposal_counts(proposals) == {"ok": 1, "empty": 1, "cut": 0}
+    propose_tips(Writer(), [problem], Sampling(), 2, style="mentor")
+    assert all("Add {two} numbers." in text and "SECRET" not in text for text in seen) and seen[0] != seen[1]
