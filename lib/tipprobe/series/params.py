@@ -36,6 +36,10 @@ NonNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Text = Annotated[str, Field(min_length=1)]
 MethodName = Literal["base", "grpo_pub", "grpo_pcr", "nsr_pcr", "erpo", "grpo_random", "grpo_oracle"]
+TipMethodName = Literal[
+    "base", "best_of_2", "self_hint", "opro", "gepa", "ctrl", "tipcoder_sft", "tipcoder_rl"
+]
+SelectorName = Literal["reward_model", "pcr", "random"]
 
 
 class Params(BaseModel):
@@ -71,7 +75,7 @@ class Params(BaseModel):
     probe_max_tokens: Count = Field(description="longest reply of the probe writer, tokens")
 
     # Adaptation: what is compared (notebook 06)
-    methods: Annotated[list[MethodName], Field(min_length=1)] = Field(description="methods, in table order")
+    methods: list[MethodName] = Field(description="methods, in table order; [] leaves the probe half out")
     seeds: Annotated[list[Seed], Field(min_length=1)] = Field(description="one run per method and seed")
 
     # Adaptation: schedule
@@ -114,6 +118,60 @@ class Params(BaseModel):
     bootstrap_draws: Annotated[int, Field(ge=100)] = Field(description="bootstrap resamples of the problems")
     eval_seed: Seed = Field(description="seed of the evaluation samples and the bootstrap")
 
+    # Tips: mining and distillation (notebooks 01 and 02)
+    tip_methods: list[TipMethodName] = Field(
+        description="what is compared at test time, in table order; [] leaves the tip half out"
+    )
+    teacher: Text = Field(description="recorded, recorded:FILE, a model, or openai:MODEL@URL")
+    teacher_max_tokens: Count = Field(description="longest reply of the teacher, tokens")
+    teacher_input_price: NonNegative = Field(description="price of a million tokens sent to the teacher")
+    teacher_output_price: NonNegative = Field(description="price of a million tokens that it writes")
+    mining_problems: Text = Field(description="problems that tips are learnt from, named like `problems`")
+    n_mining_problems: CountOrAll = Field(description="problems taken from `mining_problems`; 0 = all")
+    base_samples: Count = Field(description="programs that measure a problem's base pass rate")
+    base_threshold: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="problems with a base pass rate below this are mined"
+    )
+    repair_turns: Count = Field(description="attempts of the teacher at a failed program")
+    contamination_ngram: Count = Field(description="words in an n-gram of the contamination check")
+    contamination_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="share of a problem's n-grams in one evaluation problem from which it is dropped"
+    )
+    tip_variant: Literal["two_step", "contrast"] = Field(
+        description="tips from a masked conversation in two steps, or from wrong and right program"
+    )
+    tip_refinements: CountOrAll = Field(description="rewordings of a tip that did not help")
+    verify_samples: Count = Field(description="fresh programs on which a verified tip is tried again")
+
+    # Tips: the proposer (notebooks 03 and 04)
+    proposer: Text = Field(description="model that becomes the proposer, named like `model`")
+    tip_style: Literal["short", "mentor"] = Field(description="wording of the request for a tip")
+    tip_max_tokens: Count = Field(description="longest tip, tokens")
+    sft_epochs: Count = Field(description="passes over the verified tips")
+    sft_learning_rate: Positive = Field(description="peak learning rate of the fine-tuning")
+    sft_batch_size: Count = Field(description="tips per optimiser update")
+    sft_max_tokens: Count = Field(description="longest prompt with tip, tokens; longer rows are dropped")
+    environment: Text = Field(description="frozen coder that tips are tried on: model or openai:MODEL@URL")
+    rl_steps: CountOrAll = Field(description="rollout steps of the proposer; 0 = no reinforcement")
+    rl_prompts_per_step: Count = Field(description="problems per rollout step of the proposer")
+    rl_minibatches_per_step: Count = Field(description="optimiser updates per rollout step of the proposer")
+    tip_group_size: Annotated[int, Field(ge=2)] = Field(description="tips sampled per problem and step")
+    rl_learning_rate: Positive = Field(description="learning rate of the proposer's reinforcement")
+    rl_kl_coef: NonNegative = Field(description="weight of the divergence from the fine-tuned proposer")
+    tip_temperature: Positive = Field(description="sampling temperature of tips in rollouts")
+    tip_length_threshold: CountOrAll = Field(description="L_th, tokens of a tip that cost nothing")
+    tip_length_penalty: NonNegative = Field(description="lambda, reward lost per token above that")
+
+    # Tips at test time (notebook 07)
+    tip_problems: Text = Field(description="problems on which tips are tested, named like `problems`")
+    n_tip_problems: CountOrAll = Field(description="problems taken from `tip_problems`; 0 = all")
+    tip_runs: Count = Field(description="independent runs of every method")
+    tip_selectors: list[SelectorName] = Field(description="who picks between base and guided program")
+    reward_model: Text = Field(description="minicode-rm-1m, a checkpoint folder or a hub id")
+    best_of: list[Count] = Field(description="the N of the best-of-N curve")
+    n_validation_problems: Count = Field(description="mined problems on which OPRO and GEPA choose")
+    search_budget: Count = Field(description="guided programs that OPRO and GEPA may each spend")
+
 
 KEYS = tuple(Params.model_fields)
 
@@ -148,6 +206,27 @@ _RELATIONS: tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...] = (
         ("methods",),
         lambda methods: methods != ["base"],
         "methods holds only base, which is evaluated in any case: add a method to compare it with",
+    ),
+    (
+        ("methods", "tip_methods"),
+        lambda methods, tip_methods: methods or tip_methods,
+        "methods and tip_methods are both empty: there is nothing to do",
+    ),
+    (
+        ("tip_methods",),
+        lambda methods: len(set(methods)) == len(methods),
+        "tip_methods holds a name twice: {tip_methods}",
+    ),
+    (
+        ("tip_methods", "rl_steps"),
+        lambda methods, steps: steps or "tipcoder_rl" not in methods,
+        "tip_methods asks for tipcoder_rl, but rl_steps is 0",
+    ),
+    (
+        ("rl_prompts_per_step", "rl_minibatches_per_step"),
+        lambda prompts, updates: prompts % updates == 0,
+        "rl_prompts_per_step = {rl_prompts_per_step} is no multiple of rl_minibatches_per_step "
+        "{rl_minibatches_per_step}",
     ),
 )
 

@@ -247,12 +247,12 @@ def _module_lines(modules: Iterable[str]) -> list[str]:
 
 
 def _select(options: Options, params: Mapping[str, Any]) -> list[StageSpec]:
-    stages = [stage for stage in STAGES if stage.applies(params)]
+    stages = [stage.for_params(params) for stage in STAGES if stage.applies(params)]
     if options.only is not None:
         only = get_stage(options.only)
-        if only not in stages:
+        stages = [stage for stage in stages if stage.name == only.name]
+        if not stages:
             raise StageError(f"{only.name} is not part of profile {params['profile']}: it {only.skip_note}")
-        stages = [only]
     elif options.start is not None:
         start = get_stage(options.start)
         stages = [stage for stage in stages if stage.number >= start.number]

@@ -65,7 +65,7 @@ def outdated(spec: StageSpec, out: Path) -> list[str]:
         done = read_json(out / name / DONE)
         if done is None:
             continue
-        earlier = get_stage(name)
+        earlier = get_stage(name).for_params(done["params"])
         try:
             now = keys.key_parts(earlier, done["params"], upstream_keys(earlier, out))
         except StageError as error:
@@ -92,6 +92,7 @@ class Stage:
     """
 
     def __init__(self, spec: StageSpec, params: Mapping[str, Any]) -> None:
+        spec = spec.for_params(params)
         self.spec = spec
         self.params = StageParams(**params)
         self.out = paths.resolve(params["out"])
@@ -212,7 +213,7 @@ def open_stage(name: str, namespace: Mapping[str, Any]) -> Stage:
     stage = Stage(spec, {key: values[key] for key in own})
     note = stage.prepare()
     sys.stdout.write(f"{spec.name}: results go to {_short(stage.dir)}" + (f"; {note}" if note else "") + "\n")
-    for line in outdated(spec, stage.out):
+    for line in outdated(stage.spec, stage.out):
         sys.stdout.write(f"{MARK}note: {line}\n")
     # Libraries underneath ask for widgets, which are left out on purpose.
     warnings.filterwarnings("ignore", message="IProgress not found")

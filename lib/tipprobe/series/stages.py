@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tipprobe import paths
 from tipprobe.errors import StageError
 from tipprobe.series import notebooks
+
+Condition = Callable[[Mapping[str, Any]], bool]
 
 
 def _always(_: Mapping[str, Any]) -> bool:
@@ -19,6 +21,29 @@ def _always(_: Mapping[str, Any]) -> bool:
 
 def _embedded_world(params: Mapping[str, Any]) -> bool:
     return str(params["model"]).startswith("minicode-")
+
+
+# A stage sees the parameters of its own notebook; what is not among them cannot switch anything off.
+
+
+def _probe_half(params: Mapping[str, Any]) -> bool:
+    return params.get("methods") != []
+
+
+def _tip_half(params: Mapping[str, Any]) -> bool:
+    return params.get("tip_methods") != []
+
+
+def _reinforced(params: Mapping[str, Any]) -> bool:
+    return _tip_half(params) and params.get("rl_steps") != 0
+
+
+def _tip_probes(params: Mapping[str, Any]) -> bool:
+    return _tip_half(params) and "pcr" in params.get("tip_selectors", ["pcr"])
+
+
+def _any_probes(params: Mapping[str, Any]) -> bool:
+    return _probe_half(params) or _tip_probes(params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +60,8 @@ class StageSpec:
             others.
         applies: whether a profile has this stage at all; `skip_note` says why if not.
         skip_note: see `applies`.
+        only_if: which of `outputs` and `inputs` belong to one half of the series alone, with the condition
+            under which they do; see `for_params`.
     """
 
     name: str
@@ -42,8 +69,19 @@ class StageSpec:
     outputs: tuple[str, ...]
     inputs: tuple[str, ...] = ()
     extendable: tuple[str, ...] = ()
-    applies: Callable[[Mapping[str, Any]], bool] = _always
+    applies: Condition = _always
     skip_note: str = ""
+    only_if: tuple[tuple[Condition, tuple[str, ...]], ...] = ()
+
+    def for_params(self, params: Mapping[str, Any]) -> StageSpec:
+        """Return the stage with the files that it reads and writes under `params`."""
+        left_out = {path for holds, files in self.only_if if not holds(params) for path in files}
+        return replace(
+            self,
+            outputs=tuple(path for path in self.outputs if path not in left_out),
+            inputs=tuple(path for path in self.inputs if path not in left_out),
+            only_if=(),
+        )
 
     @property
     def number(self) -> str:
@@ -61,6 +99,28 @@ class StageSpec:
         return tuple(dict.fromkeys(path.split("/")[0] for path in self.inputs))
 
 
+_NO_TIPS = "is of the tip half, which this profile leaves out"
+_PROBE_EVALUATION = (
+    "samples/*.jsonl",
+    "main_table.csv",
+    "main_table.md",
+    "pcr_vs_hidden.csv",
+    "pcr_vs_hidden.md",
+)
+_TIP_EVALUATION_INPUTS = (
+    "01_data_mining/base_rates.jsonl",
+    "02_tip_distillation/verified_tips.jsonl",
+    "03_proposer_sft/proposer/checkpoint/config.json",
+)
+_TIP_EVALUATION = (
+    "tips/candidates.jsonl",
+    "tips_main_table.csv",
+    "tips_main_table.md",
+    "tips_selection.csv",
+    "tips_cost.csv",
+    "tip_categories.csv",
+)
+
 STAGES: tuple[StageSpec, ...] = (
     StageSpec(
         name="00_minicode",
@@ -76,9 +136,65 @@ STAGES: tuple[StageSpec, ...] = (
         skip_note="shows the embedded world, which this profile does not use",
     ),
     StageSpec(
+        name="01_data_mining",
+        title="Failed attempts and their repair",
+        outputs=(
+            "base_rates.jsonl",
+            "contamination.csv",
+            "trajectories.jsonl",
+            "mining_summary.csv",
+            "figures/*.png",
+        ),
+        applies=_tip_half,
+        skip_note=_NO_TIPS,
+    ),
+    StageSpec(
+        name="02_tip_distillation",
+        title="Tips from repaired attempts",
+        inputs=("01_data_mining/base_rates.jsonl", "01_data_mining/trajectories.jsonl"),
+        outputs=("tips.jsonl", "verified_tips.jsonl", "tip_losses.csv", "figures/*.png"),
+        applies=_tip_half,
+        skip_note=_NO_TIPS,
+    ),
+    StageSpec(
+        name="03_proposer_sft",
+        title="A proposer learns from verified tips",
+        inputs=("01_data_mining/base_rates.jsonl", "02_tip_distillation/verified_tips.jsonl"),
+        outputs=(
+            "proposer/checkpoint/config.json",
+            "sft_metrics.csv",
+            "tips_side_by_side.jsonl",
+            "pass_rates.csv",
+            "figures/*.png",
+        ),
+        applies=_tip_half,
+        skip_note=_NO_TIPS,
+    ),
+    StageSpec(
+        name="04_proposer_rl",
+        title="The proposer is rewarded for useful tips",
+        inputs=(
+            "01_data_mining/base_rates.jsonl",
+            "02_tip_distillation/verified_tips.jsonl",
+            "03_proposer_sft/proposer/checkpoint/config.json",
+        ),
+        outputs=(
+            "proposer/checkpoint/config.json",
+            "rollouts.jsonl",
+            "metrics.csv",
+            "rl_problems.csv",
+            "figures/*.png",
+        ),
+        applies=_reinforced,
+        skip_note="is the reinforcement of a proposer, which this profile leaves out",
+    ),
+    StageSpec(
         name="05_probe_generation",
         title="Probe inputs for every problem",
-        outputs=("probes.jsonl", "probe_summary.csv", "figures/*.png"),
+        outputs=("probes.jsonl", "tip_probes.jsonl", "probe_summary.csv", "figures/*.png"),
+        applies=_any_probes,
+        skip_note="writes probes, which nothing in this profile needs",
+        only_if=((_probe_half, ("probes.jsonl",)), (_tip_probes, ("tip_probes.jsonl",))),
     ),
     StageSpec(
         name="06_erpo_adaptation",
@@ -86,23 +202,41 @@ STAGES: tuple[StageSpec, ...] = (
         inputs=("05_probe_generation/probes.jsonl",),
         outputs=("training_curves.csv", "figures/*.png"),
         extendable=("methods", "seeds"),
+        applies=_probe_half,
+        skip_note="is of the probe half, which this profile leaves out",
     ),
     StageSpec(
         name="07_evaluation",
         title="Evaluation on hidden tests",
-        inputs=("05_probe_generation/probes.jsonl", "06_erpo_adaptation/training_curves.csv"),
+        inputs=(
+            "05_probe_generation/probes.jsonl",
+            "06_erpo_adaptation/training_curves.csv",
+            *_TIP_EVALUATION_INPUTS,
+            "04_proposer_rl/proposer/checkpoint/config.json",
+            "05_probe_generation/tip_probes.jsonl",
+        ),
         outputs=(
-            "samples/*.jsonl",
-            "main_table.csv",
-            "main_table.md",
-            "pcr_vs_hidden.csv",
-            "pcr_vs_hidden.md",
+            *_PROBE_EVALUATION,
+            *_TIP_EVALUATION,
             "claims.json",
             "figures/*.png",
             "figures/*.svg",
             "figures/*.csv",
         ),
         extendable=("methods", "seeds"),
+        only_if=(
+            (
+                _probe_half,
+                (
+                    "05_probe_generation/probes.jsonl",
+                    "06_erpo_adaptation/training_curves.csv",
+                    *_PROBE_EVALUATION,
+                ),
+            ),
+            (_tip_half, (*_TIP_EVALUATION_INPUTS, *_TIP_EVALUATION)),
+            (_reinforced, ("04_proposer_rl/proposer/checkpoint/config.json",)),
+            (_tip_probes, ("05_probe_generation/tip_probes.jsonl",)),
+        ),
     ),
 )
 
