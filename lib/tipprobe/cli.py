@@ -20,6 +20,10 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Look at problem sets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+sandbox_app = typer.Typer(
+    help="Look at the sandbox that sampled programs run in, and measure it.", no_args_is_help=True
+)
+app.add_typer(sandbox_app, name="sandbox")
 
 Overrides = Annotated[
     list[str] | None, typer.Option("-p", metavar="KEY=VALUE", help="Replace one parameter; may be repeated.")
@@ -107,6 +111,64 @@ def describe(
         typer.echo(json.dumps(describe_problems(spec), indent=1, ensure_ascii=False))
     except TipprobeError as error:
         raise _fail(error) from None
+
+
+MinIsolation = Annotated[
+    str | None,
+    typer.Option(
+        "--min",
+        metavar="LEVEL",
+        help="Fail below this level: process, seccomp, landlock (the default) or namespaces.",
+    ),
+]
+MaxIsolation = Annotated[
+    str,
+    typer.Option("--max", metavar="LEVEL", help="Highest level to try, to see what another machine gives."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@sandbox_app.command()
+def check(
+    minimum: MinIsolation = None, maximum: MaxIsolation = "namespaces", as_json: AsJson = False
+) -> None:
+    """Show what programs were refused here when they tried; exit code 1 below the level of --min."""
+    from tipprobe.sandbox import Sandbox
+    from tipprobe.sandbox.isolation import check_level, default_min_isolation, require
+
+    try:
+        wanted = minimum or default_min_isolation()
+        check_level("--min", wanted)
+        with Sandbox(1, min_isolation="process", max_isolation=maximum) as sandbox:
+            found = sandbox.isolation
+        typer.echo(json.dumps(found.to_json(), indent=1) if as_json else found.explain())
+        require(found, wanted)
+    except TipprobeError as error:
+        raise _fail(error) from None
+
+
+@sandbox_app.command()
+def bench(
+    workers: Annotated[int, typer.Option(help="Worker processes; 0 for one per core.")] = 0,
+    minimum: MinIsolation = None,
+    maximum: MaxIsolation = "namespaces",
+    quick: Annotated[bool, typer.Option(help="A tenth of the time, with rougher figures.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure executions per second, against a fresh interpreter for each, and the time of a whole step."""
+    from tipprobe.sandbox import Sandbox
+    from tipprobe.sandbox.bench import STEP_PROGRAMS, run_bench
+
+    def tell(what: str) -> None:
+        typer.echo(f"measuring: {what}", err=True)
+
+    try:
+        with Sandbox(workers, min_isolation=minimum, max_isolation=maximum) as sandbox:
+            seconds, programs = (0.3, STEP_PROGRAMS // 8) if quick else (3.0, STEP_PROGRAMS)
+            result = run_bench(sandbox, seconds, programs, tell)
+    except TipprobeError as error:
+        raise _fail(error) from None
+    typer.echo(json.dumps(result.to_json(), indent=1) if as_json else str(result))
 
 
 if __name__ == "__main__":

@@ -1,3 +1,5 @@
+import json
+
 from tipprobe.sandbox.bench import Bench, Speed, hundred_lines, run_bench
 from tipprobe.sandbox.types import Job
 
@@ -6,7 +8,10 @@ def test_bench_measures_every_program(sandbox):
     told = []
     bench = run_bench(sandbox, seconds=0.01, step_programs=4, progress=told.append)
     assert [speed.program for speed in bench.speeds][:2] == ["trivial", "100 lines"]
-    assert all(speed.sandbox_per_s > 0 and speed.subprocess_per_s > 0 for speed in bench.speeds)
+    for speed in bench.speeds:
+        assert min(speed.sandbox_per_s, speed.subprocess_per_s, speed.sandbox_cpu_ms) > 0
+        assert speed.cpu_ratio == speed.subprocess_cpu_ms / speed.sandbox_cpu_ms
+    assert json.loads(json.dumps(bench.to_json()))["speeds"][0]["ratio"] == bench.speeds[0].ratio
     assert len(told) == len(bench.speeds) + 1
 
 
@@ -17,5 +22,6 @@ def test_the_long_program_runs(sandbox):
 
 
 def test_bench_prints_a_table():
-    text = str(Bench(2, "landlock", (Speed("trivial", 600.0, 150.0),), 256, 5.0))
-    assert "trivial" in text and "4.0" in text and "5.0 s" in text
+    text = str(Bench(2, "landlock", (Speed("trivial", 600.0, 150.0, 3.0, 15.0),), 256, 7.5, (0.1, 0.2)))
+    assert text.splitlines()[3].split() == ["trivial", "600", "150", "4.0", "3.0", "15.0", "5.0"]
+    assert "landlock" in text and "7.5 s" in text

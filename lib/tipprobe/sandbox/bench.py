@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from tipprobe.errors import SandboxError
 from tipprobe.sandbox.pool import Sandbox
 from tipprobe.sandbox.types import Job
 
 INPUTS = tuple(f"{n}\n" for n in range(12))  # per program, as many as a rollout has probes
+STEP_PROGRAMS = 256  # as many as a rollout batch has samples
 
 _TRIVIAL = "print(int(input()) + 1)\n"
 _NUMPY = "import numpy as np\nprint(int(np.arange(int(input()) + 1).sum()))\n"
@@ -41,39 +48,70 @@ def hundred_lines() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Executions per second of one program.
+    """How fast one program runs.
 
     Attributes:
         program: which one.
-        sandbox_per_s: in the sandbox, 12 inputs a program.
+        sandbox_per_s: executions per second in the sandbox, 12 inputs a program.
         subprocess_per_s: by ``subprocess.run([python, "-I", file])``, as many at a time as there are workers.
+        sandbox_cpu_ms: CPU milliseconds of one execution in the sandbox, of all processes taken together;
+            depends less on what else the machine does than the speed does.
+        subprocess_cpu_ms: likewise by ``subprocess.run``.
     """
 
     program: str
     sandbox_per_s: float
     subprocess_per_s: float
+    sandbox_cpu_ms: float
+    subprocess_cpu_ms: float
 
     @property
     def ratio(self) -> float:
         """How many times as fast the sandbox is."""
         return self.sandbox_per_s / self.subprocess_per_s
 
+    @property
+    def cpu_ratio(self) -> float:
+        """How many times as much CPU a fresh interpreter takes."""
+        return self.subprocess_cpu_ms / self.sandbox_cpu_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Result of `run_bench`: speeds, and seconds for one step of trivial programs with 12 inputs each."""
+    """Result of `run_bench`.
+
+    Attributes:
+        workers: worker processes, and subprocesses at a time.
+        level: isolation level of the sandbox.
+        speeds: one a program.
+        step_programs: trivial programs, with 12 inputs each, of the step.
+        step_s: wall-clock seconds of the step.
+        load: the machine's load average over the last minute, before and after.
+    """
 
     workers: int
     level: str
     speeds: tuple[Speed, ...]
     step_programs: int
     step_s: float
+    load: tuple[float, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-ready dict."""
+        speeds = [asdict(s) | {"ratio": s.ratio, "cpu_ratio": s.cpu_ratio} for s in self.speeds]
+        return asdict(self) | {"speeds": speeds, "load": list(self.load)}
 
     def __str__(self) -> str:
-        lines = [f"isolation level {self.level}, {self.workers} workers; executions per second"]
-        lines += [f"{'program':<12}{'sandbox':>9}{'subprocess':>12}{'ratio':>8}"]
+        before, after = self.load
+        lines = [
+            f"isolation level {self.level}, {self.workers} workers; load {before:.1f} to {after:.1f}",
+            f"{'':<12}{'executions per second':>29}{'CPU ms per execution':>29}",
+            f"{'program':<12}" + f"{'sandbox':>9}{'subprocess':>12}{'ratio':>8}" * 2,
+        ]
         lines += [
-            f"{s.program:<12}{s.sandbox_per_s:>9.0f}{s.subprocess_per_s:>12.0f}{s.ratio:>8.1f}"
+            f"{s.program:<12}"
+            f"{s.sandbox_per_s:>9.0f}{s.subprocess_per_s:>12.0f}{s.ratio:>8.1f}"
+            f"{s.sandbox_cpu_ms:>9.1f}{s.subprocess_cpu_ms:>12.1f}{s.cpu_ratio:>8.1f}"
             for s in self.speeds
         ]
         return "\n".join([*lines, f"{self.step_programs} trivial programs x 12 inputs: {self.step_s:.1f} s"])
@@ -82,7 +120,7 @@ class Bench:
 def run_bench(
     sandbox: Sandbox,
     seconds: float = 2.0,
-    step_programs: int = 256,
+    step_programs: int = STEP_PROGRAMS,
     progress: Callable[[str], None] | None = None,
 ) -> Bench:
     """Measure; takes about ``6 * seconds`` and the step.
@@ -90,47 +128,69 @@ def run_bench(
     Args:
         sandbox: whose speed to measure.
         seconds: for each of the two sides of each program.
-        step_programs: programs in the step, as many as a rollout batch has samples.
+        step_programs: programs in the step.
         progress: called with what is about to be measured.
+
+    Raises:
+        IsolationError: this machine isolates less than the sandbox's `min_isolation`.
+        SandboxError: workers could not be started, or one of the programs failed.
     """
     programs = {"trivial": _TRIVIAL, "100 lines": hundred_lines()}
     if find_spec("numpy") is not None:
         programs["numpy"] = _NUMPY
+    load = os.getloadavg()[0]
     speeds = []
     for name, source in programs.items():
         if progress is not None:
             progress(name)
-        sandbox.run([_variant(source, -1)])  # workers start, numpy is imported
-        speeds.append(
-            Speed(name, _sandbox_speed(sandbox, source, seconds), _subprocess_speed(sandbox, source, seconds))
+        sandbox.run([_variant(source, -n) for n in range(1, sandbox.workers + 1)])  # start, import numpy
+        in_sandbox, in_subprocess = (
+            measure(sandbox, source, seconds) for measure in (_sandbox_speed, _subprocess_speed)
         )
+        speeds.append(Speed(name, in_sandbox[0], in_subprocess[0], in_sandbox[1], in_subprocess[1]))
     if progress is not None:
         progress(f"{step_programs} programs")
     started = time.perf_counter()
     sandbox.run([_variant(_TRIVIAL, n) for n in range(step_programs)])
     step_s = time.perf_counter() - started
-    return Bench(sandbox.workers, sandbox.isolation.level, tuple(speeds), step_programs, step_s)
+    loads = (load, os.getloadavg()[0])
+    return Bench(sandbox.workers, sandbox.isolation.level, tuple(speeds), step_programs, step_s, loads)
 
 
 def _variant(source: str, number: int) -> Job:
     return Job(f"{source}# {number}\n", INPUTS)  # equal programs would be run once only
 
 
-def _sandbox_speed(sandbox: Sandbox, source: str, seconds: float) -> float:
-    batch, done, started = 8 * sandbox.workers, 0, time.perf_counter()
+def _sandbox_speed(sandbox: Sandbox, source: str, seconds: float) -> tuple[float, float]:
+    """Return executions per second and CPU milliseconds per execution."""
+    batch, done, cpu, started = 8 * sandbox.workers, 0, _cpu_of_workers(), time.perf_counter()
     while time.perf_counter() - started < seconds:
         runs = sandbox.run([_variant(source, done + n) for n in range(batch)])
         if not all(run.ok for of_job in runs for run in of_job):
             raise SandboxError(f"the benchmark's own program failed: {runs[0][0]}")
         done += batch
-    return done * len(INPUTS) / (time.perf_counter() - started)
+    executions = done * len(INPUTS)
+    per_s = executions / (time.perf_counter() - started)
+    return per_s, (_cpu_of_workers() - cpu) * 1000 / executions
 
 
-def _subprocess_speed(sandbox: Sandbox, source: str, seconds: float) -> float:
+def _cpu_of_workers() -> float:
+    """CPU seconds that this process, its living descendants and what those have reaped have used."""
+    this = psutil.Process()
+    own, total = this.cpu_times(), 0.0
+    for process in this.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total + own.user + own.system
+
+
+def _subprocess_speed(sandbox: Sandbox, source: str, seconds: float) -> tuple[float, float]:
+    """Return executions per second and CPU milliseconds per execution."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(sandbox.workers) as threads:
         path = Path(folder) / "program.py"
         path.write_text(source, encoding="utf-8")
-        started = time.perf_counter()
+        cpu, started = _cpu_of_subprocesses(), time.perf_counter()
 
         def repeat() -> int:
             count = 0
@@ -140,4 +200,11 @@ def _subprocess_speed(sandbox: Sandbox, source: str, seconds: float) -> float:
             return count
 
         counts = [future.result() for future in [threads.submit(repeat) for _ in range(sandbox.workers)]]
-        return sum(counts) / (time.perf_counter() - started)
+        per_s = sum(counts) / (time.perf_counter() - started)
+        return per_s, (_cpu_of_subprocesses() - cpu) * 1000 / sum(counts)
+
+
+def _cpu_of_subprocesses() -> float:
+    """CPU seconds of this process and of all that it has reaped."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast, get_args
 
 from tipprobe.errors import SandboxError
 from tipprobe.sandbox.types import Job, Limits, Run
+from tipprobe.sandbox.worker import wire
 
 Level = Literal["process", "seccomp", "landlock", "namespaces"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -70,9 +71,25 @@ class IsolationReport:
     proven: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """What the test program tried and could do."""
+        return tuple(text for text in _MEANING.values() if text not in self.proven)
+
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-ready dict."""
         return asdict(self) | {"proven": list(self.proven)}
+
+    def explain(self) -> str:
+        """Return the report as lines: what was tried and how it went, what is missing and how to get it."""
+        lines = [f"isolation level {self.level}"]
+        lines += [f"  refused  {text}" for text in self.proven]
+        lines += [f"  allowed  {text}" for text in self.allowed]
+        for name, reason in self.missing.items():
+            lines.append(f"  missing  {name}: {reason}")
+            if name in _FIXES and reason != wire.NOT_ASKED_FOR:
+                lines.append(f"           to get it: {_FIXES[name]}")
+        return "\n".join([*lines, "The kernel is shared: no level stops kernel exploits or timing channels."])
 
     def __str__(self) -> str:
         text = f"isolation level {self.level}; refused when tried: {', '.join(self.proven) or 'nothing'}"

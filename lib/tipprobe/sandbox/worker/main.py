@@ -232,7 +232,7 @@ def probe_layers(scratch: str, highest: str) -> tuple[Layers, dict[str, str]]:
         ("namespaces", try_namespaces),
     ):
         if LEVELS.index(highest) < LEVELS.index(name):
-            reason = "not asked for"
+            reason = wire.NOT_ASKED_FOR
         elif "seccomp" in missing:
             reason = "it is only used together with seccomp"
         else:

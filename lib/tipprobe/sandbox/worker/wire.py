@@ -13,6 +13,8 @@ HELLO, COMPILED, RUN, DONE = range(1, 5)  # frame kinds a worker sends; a pool s
 EXIT_INFRASTRUCTURE = 70  # something failed that no program is to blame for
 EXIT_SUPERVISOR_DIED = 77  # the process that watches one program was killed while the program ran
 
+NOT_ASKED_FOR = "not asked for"  # why a layer above the highest level to try is missing
+
 STATUSES = (
     "ok",
     "compile_error",
