@@ -26,3 +26,7 @@ class SandboxError(TipprobeError):
 
 class StageError(_OneLine, TipprobeError):
     """A stage cannot start (an input is missing) or did not produce what it declares."""
+
+
+class EndpointError(_OneLine, TipprobeError):
+    """A model server is not there, refuses, or keeps failing.  Never an empty reply in its place."""

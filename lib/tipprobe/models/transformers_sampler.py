@@ -17,16 +17,13 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicLayer
 
 from tipprobe.errors import DataError, ParameterError
-from tipprobe.models.types import Completion, Prompt, Sampling
+from tipprobe.models.types import CHAT_TEMPLATE_KWARGS, Completion, Prompt, Sampling
 
 #: Finished rows are removed from the batch once fewer than this share of its rows is still being written.
 #: Removing copies the cache of the rest, about the price of one step, so it should not happen at every step.
 COMPACT_BELOW = 0.8
 #: Smallest number of positions by which a full cache grows; beyond that it grows by half.
 CACHE_BLOCK = 64
-#: Given to every chat template, which ignores what it does not know.  The paper's models reason before they
-#: answer unless told not to, and the paper told them not to.
-CHAT_TEMPLATE_KWARGS: dict[str, object] = {"enable_thinking": False}
 
 
 class PreallocatedLayer(DynamicLayer):

@@ -9,6 +9,9 @@ from typing import Literal, Protocol
 Message = dict[str, str]
 #: A chat prompt: ``[{"role": "user", "content": ...}, ...]``.
 Prompt = list[Message]
+#: Given to every chat template, which ignores what it does not know.  The paper's models reason before they
+#: answer unless told not to, and the paper told them not to.
+CHAT_TEMPLATE_KWARGS: dict[str, object] = {"enable_thinking": False}
 
 
 @dataclass(frozen=True, slots=True)

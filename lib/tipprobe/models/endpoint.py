@@ -1,0 +1,560 @@
+"""Sampling from a server that speaks the OpenAI chat protocol, with every reply kept on disk.
+
+A server is the one part of a run that fails for reasons of its own.  What may pass (429, a server error, a
+time-out, a broken connection, half a reply) is tried again and counted by kind; what does not pass raises
+`EndpointError`.  No failure becomes an empty reply.
+
+The client's own retries are switched off: they tell neither what was retried nor when, so they could be
+neither counted nor held to a rate.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import hashlib
+import itertools
+import json
+import os
+import random
+import re
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from tipprobe.errors import DataError, EndpointError, ParameterError
+from tipprobe.models.types import CHAT_TEMPLATE_KWARGS, Completion, Prompt, Sampling
+from tipprobe.probes.rng import keyed_seed
+
+#: Environment variables that may hold the key, the first one set wins.
+KEY_VARIABLES = ("TIPPROBE_API_KEY", "OPENAI_API_KEY")
+#: Fields that not every server takes; the first refusal that names one is the last time it is sent.
+OPTIONAL_FIELDS = ("top_k", "chat_template_kwargs", "seed", "n")
+#: Finish reasons that leave a reply incomplete: a filter stops one in the middle as a limit does.
+CUT = ("length", "content_filter")
+#: Longest pause before a retry that we choose ourselves, in seconds.
+MAX_BACKOFF_S = 60.0
+#: Longest pause that a server may ask for (Retry-After), in seconds; beyond it the run stops and says so.
+MAX_RETRY_AFTER_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointCompletion(Completion):
+    """A completion with what its prompt cost.
+
+    Attributes:
+        prompt_tokens: length of the prompt in the server's tokens, 0 if the server does not tell.
+    """
+
+    prompt_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Usage:
+    """What an endpoint was asked and what that cost.
+
+    Attributes:
+        requests: requests sent, retries included.
+        replies: completions that came from the server.
+        cache_hits: completions that came from the disk instead.
+        prompt_tokens: tokens read, as the server counts them.
+        completion_tokens: tokens written, as the server counts them.
+        retries: requests sent again, by kind: ``rate limit``, ``timeout``, ``connection``, ``server error``,
+            ``malformed``.
+        finish_reasons: completions by the server's own word for why they ended.
+        refused: optional fields that the server did not take, so they were left out.
+        price_in: price of a million prompt tokens, in any currency; None if unknown.
+        price_out: price of a million completion tokens.
+    """
+
+    requests: int = 0
+    replies: int = 0
+    cache_hits: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    retries: Counter[str] = field(default_factory=Counter)
+    finish_reasons: Counter[str] = field(default_factory=Counter)
+    refused: set[str] = field(default_factory=set)
+    price_in: float | None = None
+    price_out: float | None = None
+
+    @property
+    def cost(self) -> float | None:
+        """What the tokens cost at the given prices; None without prices.  Cached replies cost nothing."""
+        if self.price_in is None or self.price_out is None:
+            return None
+        return (self.prompt_tokens * self.price_in + self.completion_tokens * self.price_out) / 1e6
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-ready dict."""
+        return {
+            "requests": self.requests,
+            "replies": self.replies,
+            "cache_hits": self.cache_hits,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "retries": dict(sorted(self.retries.items())),
+            "finish_reasons": dict(sorted(self.finish_reasons.items())),
+            "refused": sorted(self.refused),
+            "cost": self.cost,
+        }
+
+
+class ReplyCache:
+    """Completions on disk by the hash of the request that they answer.
+
+    An SQLite file: a killed process leaves no half record in it, and several processes may use it at once.
+    The first reply to a request stays; whoever brings another one later is given the first.
+
+    Args:
+        path: the file; it and its folder are made if missing.
+
+    Raises:
+        DataError: the file is there but is no such cache.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._run("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, request TEXT, reply TEXT)")
+
+    def get(self, key: str) -> EndpointCompletion | None:
+        """Return the completion kept under `key`, None if there is none."""
+        rows = self._run("SELECT reply FROM replies WHERE key = ?", (key,))
+        return EndpointCompletion(**json.loads(rows[0][0])) if rows else None
+
+    def put(self, key: str, request: Mapping[str, Any], reply: EndpointCompletion) -> EndpointCompletion:
+        """Keep `reply` unless the request was answered meanwhile; return the reply that is kept."""
+        record = (key, json.dumps(request, ensure_ascii=False), json.dumps(asdict(reply), ensure_ascii=False))
+        self._run("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", record)
+        return self.get(key) or reply
+
+    def __len__(self) -> int:
+        return self._run("SELECT COUNT(*) FROM replies")[0][0]
+
+    def _run(self, statement: str, values: tuple[str, ...] = ()) -> list[tuple]:
+        # A connection a statement: cheap beside a request, and nothing to share between threads or forks.
+        try:
+            with closing(sqlite3.connect(self.path, timeout=60)) as connection, connection:
+                return connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise DataError(
+                f"{self.path} cannot be used as a cache of replies ({error}); "
+                "free some space, give another file, or delete this one"
+            ) from error
+
+
+class _Pacer:
+    """Lets requests through at most `per_minute` a minute, evenly, and not before a server's own date."""
+
+    def __init__(self, per_minute: float | None) -> None:
+        self._gap = 60 / per_minute if per_minute else 0.0
+        self._next = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self, stop: threading.Event) -> None:
+        """Sleep until the next request may be sent, or `stop` is set."""
+        with self._lock:
+            slot = max(time.monotonic(), self._next)
+            self._next = slot + self._gap
+        stop.wait(slot - time.monotonic())
+
+    def hold(self, seconds: float) -> None:
+        """Send nothing for so many seconds: what a server asks of one request, it means for all."""
+        with self._lock:
+            self._next = max(self._next, time.monotonic() + seconds)
+
+
+class _MalformedReply(Exception):
+    """The server said yes and then sent something that is not a chat completion."""
+
+
+class _Stopped(Exception):
+    """Another request of the same call failed for good."""
+
+
+class EndpointSampler:
+    """`tipprobe.models.types.Sampler` over an OpenAI-compatible server.
+
+    The key is read from the environment (`KEY_VARIABLES`); a server that wants none works without.
+
+    What is cached under: model, messages, sampling, the number of the sample, and `extra_body`.  Not the
+    server's address: the model's name stands for the weights, as in `revision`, and the same server comes
+    back on another port or behind another name.  If two servers give one name to different weights, give
+    each its own cache file.
+
+    A sample's seed depends on `Sampling.seed` and the sample's number alone.  Servers differ in what they
+    make of it: with the same seed some repeat themselves only while nobody else is asking, some never do.
+
+    Args:
+        model: the name under which the server knows the model.
+        base_url: address up to and including the version, ``http://127.0.0.1:8000/v1``.
+        cache: file that keeps every reply (see `ReplyCache`), None to keep nothing.
+        concurrency: requests on their way at the same time.
+        requests_per_minute: most requests sent a minute, retries included; None for no limit.
+        timeout_s: seconds after which a request counts as lost.
+        tries: how often a request is sent before its failure is final.
+        backoff_s: pause before the first retry; it doubles each time, up to `MAX_BACKOFF_S`, is shortened by
+            a random part of up to a half, and gives way to what the server asks for (Retry-After).
+        price_in: price of a million prompt tokens, None if unknown.
+        price_out: price of a million completion tokens.
+        chat_template_kwargs: as in `TransformersSampler`; left out if the server does not take it.
+        extra_body: further fields of each request, for what a server has beyond the protocol.
+
+    Raises:
+        ParameterError: a limit is out of range.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        *,
+        cache: Path | str | None = None,
+        concurrency: int = 8,
+        requests_per_minute: float | None = None,
+        timeout_s: float = 120.0,
+        tries: int = 6,
+        backoff_s: float = 1.0,
+        price_in: float | None = None,
+        price_out: float | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        if concurrency < 1 or tries < 1:
+            raise ParameterError(f"concurrency and tries must be at least 1, got {concurrency}, {tries}")
+        if timeout_s <= 0 or backoff_s < 0 or (requests_per_minute is not None and requests_per_minute <= 0):
+            raise ParameterError(
+                "timeout_s and requests_per_minute must be above 0 and backoff_s not below it, "
+                f"got {timeout_s}, {requests_per_minute}, {backoff_s}"
+            )
+        self.model = model
+        self.base_url = base_url
+        self.revision = f"endpoint:{model}"
+        self.cache = None if cache is None else ReplyCache(Path(cache))
+        self.concurrency = concurrency
+        self.timeout_s = timeout_s
+        self.tries = tries
+        self.backoff_s = backoff_s
+        self.chat_template_kwargs = CHAT_TEMPLATE_KWARGS | dict(chat_template_kwargs or {})
+        self.extra_body = dict(extra_body or {})
+        self.usage = Usage(price_in=price_in, price_out=price_out)
+        self._lock = threading.Lock()  # guards `usage`
+        self._pacer = _Pacer(requests_per_minute)
+        key = next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
+        self._client = openai.OpenAI(
+            api_key=key or "none",  # the client insists on one
+            base_url=base_url,
+            timeout=timeout_s,
+            max_retries=0,
+        )
+
+    def sample(
+        self,
+        prompts: Sequence[Prompt],
+        n: int,
+        sampling: Sampling,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[list[Completion]]:
+        """Return `n` completions for each prompt; a prompt given twice gets samples of its own each time.
+
+        Every reply is in the cache as soon as it is there, so a call that failed or was killed goes on where
+        it was.
+
+        Raises:
+            EndpointError: the server is not there, refuses, or fails each time.
+            ParameterError: `n` or `sampling.max_tokens` is below 1.
+        """
+        if n < 1 or sampling.max_tokens < 1:
+            raise ParameterError(f"n and max_tokens must be at least 1, got {n}, {sampling.max_tokens}")
+        wanted = _numbered(prompts, n)
+        results: list[dict[int, Completion]] = [{} for _ in prompts]
+        open_groups: list[tuple[int, list[int]]] = []
+        for position, numbers in enumerate(wanted):
+            missing = []
+            for number in numbers:
+                kept = self._kept(prompts[position], sampling, number)
+                if kept is None:
+                    missing.append(number)
+                else:
+                    results[position][number] = kept
+            open_groups += [(position, group) for group in self._groups(missing)]
+
+        done, total = sum(map(len, results)), n * len(prompts)
+        if progress is not None and done:
+            progress(done, total)
+        stop = threading.Event()
+        with ThreadPoolExecutor(max_workers=self.concurrency, thread_name_prefix="endpoint") as pool:
+            running: dict[Future[list[Completion]], tuple[int, list[int]]] = {}
+
+            def submit(position: int, numbers: list[int]) -> None:
+                future = pool.submit(self._fetch, prompts[position], numbers, sampling, stop)
+                running[future] = (position, numbers)
+
+            try:
+                for position, numbers in open_groups:
+                    submit(position, numbers)
+                while running:
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        position, numbers = running.pop(future)
+                        completions = future.result()
+                        results[position].update(zip(numbers, completions, strict=False))
+                        # A server that knows no `n` answered with one choice: the rest one by one.
+                        for number in numbers[len(completions) :]:
+                            submit(position, [number])
+                        done += len(completions)
+                        if progress is not None:
+                            progress(done, total)
+            except BaseException:
+                stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return [[row[number] for number in numbers] for row, numbers in zip(results, wanted, strict=True)]
+
+    def _groups(self, numbers: list[int]) -> list[list[int]]:
+        """Split the missing samples of a prompt into requests."""
+        if not numbers or "n" in self.usage.refused:
+            return [[number] for number in numbers]
+        return [numbers]
+
+    def _request(self, prompt: Prompt, sampling: Sampling, number: int) -> dict[str, Any]:
+        """Return all that decides about one sample: what it is cached under."""
+        return {
+            "model": self.model,
+            "messages": prompt,
+            "sampling": asdict(sampling),
+            "number": number,
+            "chat_template_kwargs": self.chat_template_kwargs,
+            "extra_body": self.extra_body,
+        }
+
+    def _kept(self, prompt: Prompt, sampling: Sampling, number: int) -> EndpointCompletion | None:
+        if self.cache is None:
+            return None
+        kept = self.cache.get(_digest(self._request(prompt, sampling, number)))
+        self.usage.cache_hits += kept is not None
+        return kept
+
+    def _fetch(
+        self, prompt: Prompt, numbers: list[int], sampling: Sampling, stop: threading.Event
+    ) -> list[Completion]:
+        """Ask the server for the samples with these numbers; return them in order, perhaps not all."""
+        completions = self._ask(prompt, len(numbers), keyed_seed(sampling.seed, numbers[0]), sampling, stop)
+        if len(completions) < len(numbers):
+            self._leave_out("n")
+        completions = completions[: len(numbers)]
+        if self.cache is None:
+            return list(completions)
+        kept = []
+        for number, completion in zip(numbers, completions, strict=False):
+            request = self._request(prompt, sampling, number)
+            kept.append(self.cache.put(_digest(request), request, completion))
+        return kept
+
+    def _ask(
+        self, prompt: Prompt, n: int, seed: int, sampling: Sampling, stop: threading.Event
+    ) -> list[EndpointCompletion]:
+        """Send one request until it is answered; count what happened on the way."""
+        failures: Counter[str] = Counter()
+        while True:
+            fields = self._fields(n, seed, sampling)
+            self._pacer.wait(stop)
+            if stop.is_set():
+                raise _Stopped
+            with self._lock:
+                self.usage.requests += 1
+            try:
+                return self._read(self._send(prompt, fields))
+            except openai.APIStatusError as error:
+                if self._can_do_without(error, fields):
+                    continue
+                kind = _kind(error)
+                failure: Exception = error
+            except (openai.APIError, json.JSONDecodeError, _MalformedReply) as error:
+                kind = _kind(error)
+                failure = error
+            if kind is None:
+                raise EndpointError(self._refusal(failure)) from failure
+            failures[kind] += 1
+            asked = _retry_after_s(failure)
+            if failures.total() >= self.tries or (asked or 0) > MAX_RETRY_AFTER_S:
+                raise EndpointError(self._surrender(failures, failure, asked)) from failure
+            with self._lock:
+                self.usage.retries[kind] += 1
+            if asked is not None:
+                self._pacer.hold(asked)
+                continue
+            pause = min(MAX_BACKOFF_S, self.backoff_s * 2 ** (failures.total() - 1))
+            stop.wait(pause * random.uniform(0.5, 1))
+
+    def _fields(self, n: int, seed: int, sampling: Sampling) -> dict[str, Any]:
+        """Return the request's fields beside model and messages, without those that the server refused."""
+        fields: dict[str, Any] = {"temperature": sampling.temperature}
+        if sampling.temperature > 0:  # truncation does nothing to greedy decoding
+            fields |= {"top_p": sampling.top_p, "top_k": sampling.top_k}
+        fields |= {"seed": seed, "chat_template_kwargs": self.chat_template_kwargs}
+        if n > 1:
+            fields["n"] = n
+        # The name that newer models of the protocol's author insist on, and other servers may not know.
+        longest = "max_completion_tokens" if "max_tokens" in self.usage.refused else "max_tokens"
+        fields[longest] = sampling.max_tokens
+        return {name: value for name, value in fields.items() if name not in self.usage.refused}
+
+    def _send(self, prompt: Prompt, fields: dict[str, Any]) -> Any:
+        # All through `extra_body`: the client's own arguments would be the same fields with fewer names.
+        return self._client.chat.completions.create(
+            model=self.model, messages=prompt, extra_body=fields | self.extra_body
+        )
+
+    def _read(self, reply: Any) -> list[EndpointCompletion]:
+        """Turn a reply into completions and count its tokens.
+
+        A server counts the tokens of all choices together; with several they are shared out by length.
+
+        Raises:
+            _MalformedReply: it has no choices.
+        """
+        choices = getattr(reply, "choices", None)
+        if not choices or any(getattr(choice, "message", None) is None for choice in choices):
+            raise _MalformedReply(f"no choices in {str(reply)[:200]!r}")
+        usage = getattr(reply, "usage", None)
+        read = getattr(usage, "prompt_tokens", None) or 0
+        written = getattr(usage, "completion_tokens", None) or 0
+        texts = [choice.message.content or "" for choice in choices]
+        lengths = _shares(written, [len(text) for text in texts])
+        with self._lock:
+            self.usage.replies += len(choices)
+            self.usage.prompt_tokens += read
+            self.usage.completion_tokens += written
+            self.usage.finish_reasons.update(str(choice.finish_reason) for choice in choices)
+        return [
+            EndpointCompletion(text, length, "length" if choice.finish_reason in CUT else "stop", read)
+            for text, length, choice in zip(texts, lengths, choices, strict=True)
+        ]
+
+    def _can_do_without(self, error: openai.APIStatusError, fields: Mapping[str, Any]) -> bool:
+        """Say whether a refusal is about a field that can be left out, and leave it out from now on."""
+        if error.status_code not in (400, 422):
+            return False
+        said = error.response.text
+        for name in OPTIONAL_FIELDS:
+            if name in fields and re.search(rf"(?<![\w.]){name}(?!\w)", said):
+                return self._leave_out(name)
+        if "max_tokens" in fields and "max_completion_tokens" in said and "nsupported" in said:
+            return self._leave_out("max_tokens")
+        # Models that reason first take no temperature; elsewhere such an answer means a bad value.
+        name = getattr(error, "param", None)
+        if name in ("temperature", "top_p") and name in fields and str(error.code).startswith("unsupported"):
+            return self._leave_out(name)
+        return False
+
+    def _leave_out(self, name: str) -> bool:
+        with self._lock:
+            self.usage.refused.add(name)
+        return True
+
+    def _refusal(self, error: Exception) -> str:
+        """Word an answer that no retry will change."""
+        status = getattr(error, "status_code", None)
+        advice = {
+            401: f"set the key in {' or '.join(KEY_VARIABLES)}",
+            403: "this key may not use that model",
+            404: "check the model's name and the address, which usually ends in /v1",
+        }.get(status, "the request will not do as it is")
+        if getattr(error, "code", None) == "insufficient_quota":
+            advice = "the account behind the key has nothing left to spend"
+        return f"{self.base_url} refused a request to {self.model!r}: {advice} ({_brief(error)})"
+
+    def _surrender(self, failures: Counter[str], last: Exception, asked: float | None) -> str:
+        """Word a failure that stayed."""
+        tried = ", ".join(f"{kind} × {count}" for kind, count in failures.items())
+        if asked is not None and asked > MAX_RETRY_AFTER_S:
+            advice = f"the server asks to wait {asked:.0f} s: run again after that"
+        elif failures["rate limit"]:
+            advice = "lower concurrency or requests_per_minute"
+        elif failures["timeout"]:
+            advice = f"raise timeout_s, now {self.timeout_s:g}, or lower concurrency"
+        elif failures["connection"] == failures.total():
+            advice = (
+                "is a server running there? `transformers serve MODEL --port 8000` and `vllm serve MODEL` "
+                "each start one at http://127.0.0.1:8000/v1"
+            )
+        else:
+            advice = "look at the server's log"
+        kept = "" if self.cache is None else f"; what was answered is kept in {self.cache.path}"
+        return (
+            f"no answer from {self.base_url} (model {self.model!r}) after {failures.total()} tries: {tried}; "
+            f"last: {_brief(last)}; {advice}{kept}"
+        )
+
+
+def _numbered(prompts: Sequence[Prompt], n: int) -> list[list[int]]:
+    """Return the numbers of each prompt's samples; a prompt's second occurrence counts on from the first."""
+    seen: Counter[str] = Counter()
+    numbers = []
+    for prompt in prompts:
+        key = json.dumps(prompt)
+        numbers.append(list(range(seen[key] * n, (seen[key] + 1) * n)))
+        seen[key] += 1
+    return numbers
+
+
+def _digest(request: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+
+
+def _shares(total: int, weights: Sequence[int]) -> list[int]:
+    """Split `total` into whole numbers in proportion to `weights`; they add up to it."""
+    scale = sum(weights)
+    if not scale:
+        weights, scale = [1] * len(weights), len(weights)
+    ends = [0]
+    for weight in weights:
+        ends.append(ends[-1] + weight)
+    return [total * b // scale - total * a // scale for a, b in itertools.pairwise(ends)]
+
+
+def _kind(error: Exception) -> str | None:
+    """Name a failure that may pass; None for one that will not."""
+    if isinstance(error, openai.APITimeoutError):
+        return "timeout"
+    if isinstance(error, openai.APIConnectionError):
+        return "connection"
+    if isinstance(error, openai.APIStatusError) and not isinstance(error, openai.APIResponseValidationError):
+        if error.status_code == 429:
+            return None if error.code == "insufficient_quota" else "rate limit"
+        return "server error" if error.status_code >= 500 or error.status_code in (408, 409) else None
+    return "malformed"
+
+
+def _retry_after_s(error: Exception) -> float | None:
+    """Return the seconds that the server asks to wait (``Retry-After`` as a number or a date), if it does."""
+    text = getattr(getattr(error, "response", None), "headers", {}).get("retry-after")
+    if text is None:
+        return None
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except ValueError:
+        return None
+
+
+def _brief(error: Exception) -> str:
+    """Return what a server said, or else an error's message with its cause, on one line."""
+    if isinstance(error, openai.APIStatusError):
+        text = f"{error.status_code} {error.response.text}"
+    else:
+        text = f"{error} {error.__cause__ or ''}"
+    return " ".join(text.split())[:300] or type(error).__name__
