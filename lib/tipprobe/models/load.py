@@ -115,27 +115,27 @@ def _load_pretrained(where: str, dtype: object) -> tuple[PreTrainedModel, PreTra
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    path, revision = _split_revision(where)
+    path, revision = split_revision(where)
     if not Path(path).exists():
-        _hub_config(path, revision)  # one request that fails soon, before the many of the loaders
+        hub_config(path, revision)  # one request that fails soon, before the many of the loaders
     try:
         model = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
     # Torn weights raise SafetensorError, weights of another shape RuntimeError.
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise DataError(
-            f"{where} is not a checkpoint that transformers can load: {_first_line(error)}"
+            f"{where} is not a checkpoint that transformers can load: {first_line(error)}"
         ) from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
     except (OSError, ValueError) as error:
         raise DataError(
             f"{where} has no tokenizer that transformers can load (tokenizer.json and tokenizer_config.json "
-            f"belong beside the weights): {_first_line(error).rstrip(': ')}"
+            f"belong beside the weights): {first_line(error).rstrip(': ')}"
         ) from error
     return model, tokenizer
 
 
-def _hub_config(hub_id: str, revision: str | None) -> str:
+def hub_config(hub_id: str, revision: str | None) -> str:
     """Return the local path of a hub model's ``config.json``, downloading it if need be."""
     from transformers.utils.hub import cached_file
 
@@ -143,12 +143,13 @@ def _hub_config(hub_id: str, revision: str | None) -> str:
         return cached_file(hub_id, "config.json", revision=revision)
     except (OSError, ValueError) as error:
         raise DataError(
-            f"model {hub_id!r} is neither a local path nor to be had from the hub: {_first_line(error)} "
+            f"model {hub_id!r} is neither a local path nor to be had from the hub: {first_line(error)} "
             "(check the spelling, the network and HF_TOKEN, or download it and give the folder)"
         ) from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, its type's name if there is none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -196,11 +197,11 @@ def model_revision(name: str) -> str:
         return f"sha256:{_hash(files)}"
     from transformers.utils.hub import extract_commit_hash
 
-    hub_id, revision = _split_revision(where)
-    return f"{hub_id}@{extract_commit_hash(_hub_config(hub_id, revision), None)}"
+    hub_id, revision = split_revision(where)
+    return f"{hub_id}@{extract_commit_hash(hub_config(hub_id, revision), None)}"
 
 
-def _split_revision(where: str) -> tuple[str, str | None]:
+def split_revision(where: str) -> tuple[str, str | None]:
     """Split ``owner/name@revision``; a local path stays whole."""
     if "@" not in where or Path(where).exists():
         return where, None
