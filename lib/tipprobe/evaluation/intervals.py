@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from scipy.stats import binomtest
 
 from tipprobe.errors import DataError
 
@@ -136,3 +137,17 @@ def ratio_interval(numerators: np.ndarray, denominators: np.ndarray, draws: int,
     ratios = np.divide(weights @ numerators, below, out=np.full(draws, np.nan), where=below > 0)
     estimate = numerators.sum() / denominators.sum()
     return percentile_interval(estimate, ratios, int((denominators > 0).sum()))
+
+
+def wilson_interval(successes: int, n: int) -> Interval:
+    """Return the share ``successes / n`` with its 95 % Wilson interval, for `n` independent trials.
+
+    For one problem's samples, or for a count of problems; its `n` counts the trials.
+
+    Returns:
+        All NaN if `n` is 0.
+    """
+    if n == 0:
+        return Interval(np.nan, np.nan, np.nan, 0)
+    found = binomtest(successes, n).proportion_ci(LEVEL, method="wilson")
+    return Interval(successes / n, float(found.low), float(found.high), n)

@@ -1,0 +1,128 @@
+"""Problems to learn from that resemble one that is tested on: n-grams of words, and plain duplicates."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import SequenceMatcher
+from functools import cache
+
+import pandas as pd
+
+from tipprobe.errors import ParameterError
+from tipprobe.problems.schema import Problem
+
+#: An evaluation statement of at least this many words that stands whole inside another one is a duplicate,
+#: however long that other one is.
+SHORTEST_QUOTED = 8
+
+_WORD = re.compile(r"\w+")
+Gram = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How much of one problem is found in an evaluation problem.
+
+    Attributes:
+        problem_id: the problem to learn from.
+        share: largest share of its distinct n-grams found in one evaluation problem, in [0, 1].
+        evaluation_set: where that evaluation problem comes from, ``""`` if nothing is shared.
+        evaluation_id: its id.
+        duplicate: whether an evaluation statement has the same words, or stands whole inside this one.
+        dropped: whether the problem must not be learnt from.
+    """
+
+    problem_id: str
+    share: float
+    evaluation_set: str
+    evaluation_id: str
+    duplicate: bool
+    dropped: bool
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words and numbers of a text: compatible characters unified, no case, no punctuation."""
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def ngrams(words: Sequence[str], n: int) -> set[Gram]:
+    """Return the distinct runs of `n` words; of fewer words than `n`, all of them as one run."""
+    if not words:
+        return set()
+    n = min(n, len(words))
+    return {tuple(words[start : start + n]) for start in range(len(words) - n + 1)}
+
+
+def find_overlaps(
+    problems: Sequence[Problem],
+    evaluation: Mapping[str, Sequence[Problem]],
+    *,
+    n: int,
+    share: float,
+) -> list[Overlap]:
+    """Compare every problem with every evaluation problem.
+
+    Args:
+        problems: what somebody wants to learn from.
+        evaluation: what will be tested on, by the name of the set.
+        n: words in an n-gram.
+        share: share of a problem's n-grams in one evaluation problem from which it is dropped; a duplicate is
+            always dropped.
+
+    Returns:
+        One overlap a problem, in order.  Of equal shares the first evaluation problem is named.
+
+    Raises:
+        ParameterError: `n` is below 1.
+    """
+    if n < 1:
+        raise ParameterError(f"an n-gram has at least one word, got n = {n}")
+    tested = [
+        (name, problem.id, words_of(problem.statement))
+        for name, group in evaluation.items()
+        for problem in group
+    ]
+    whole = [f" {' '.join(words)} " if len(words) >= SHORTEST_QUOTED else None for _, _, words in tested]
+    exact = {tuple(words) for _, _, words in tested}
+    index_of = cache(lambda length: _index(tested, length))
+    overlaps = []
+    for problem in problems:
+        words = words_of(problem.statement)
+        grams = ngrams(words, n)
+        # A statement shorter than an n-gram is looked for among runs of its own length.
+        index = index_of(min(n, len(words)))
+        shared = Counter(place for gram in grams for place in index.get(gram, ()))
+        text = f" {' '.join(words)} "
+        quoted = [place for place, other in enumerate(whole) if other is not None and other in text]
+        duplicate = bool(quoted) or tuple(words) in exact
+        found = max(shared.values(), default=0) / max(len(grams), 1)
+        nearest = quoted or sorted(shared, key=lambda place: (-shared[place], place))
+        named = tested[nearest[0]][:2] if nearest else ("", "")
+        overlaps.append(Overlap(problem.id, found, *named, duplicate, duplicate or found >= share))
+    return overlaps
+
+
+def _index(tested: Sequence[tuple[str, str, list[str]]], n: int) -> dict[Gram, list[int]]:
+    index: dict[Gram, list[int]] = defaultdict(list)
+    for place, (_, _, words) in enumerate(tested):
+        if len(words) >= n:
+            for gram in ngrams(words, n):
+                index[gram].append(place)
+    return dict(index)
+
+
+def overlap_table(overlaps: Sequence[Overlap]) -> pd.DataFrame:
+    """Return one row a problem, the largest overlap first."""
+    table = pd.DataFrame([asdict(overlap) for overlap in overlaps], columns=list(Overlap.__slots__))
+    return table.sort_values(["share", "problem_id"], ascending=[False, True], ignore_index=True)
+
+
+def shared_run(problem: Problem, other: Problem) -> list[str]:
+    """Return the longest run of words that two statements share: what a reader wants to see of an overlap."""
+    ours, theirs = words_of(problem.statement), words_of(other.statement)
+    match = SequenceMatcher(None, ours, theirs, autojunk=False).find_longest_match()
+    return ours[match.a : match.a + match.size]

@@ -1,0 +1,157 @@
+"""How often the frozen coder solves each problem without a tip: measured once, shared by all that follows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tipprobe.errors import DataError
+from tipprobe.evaluation.intervals import Interval, wilson_interval
+from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
+from tipprobe.prompts import prompt_hashes
+from tipprobe.tips.environment import Attempt, CodeEnvironment
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRate:
+    """What the coder does on one problem without a tip.
+
+    Attributes:
+        problem_id: the problem.
+        n: programs sampled, at least 1.
+        solved: how many of them passed every test.
+        reasons: how the `n` programs ended (`tipprobe.tips.environment.Attempt.reason`), with counts.
+        greedy_passed: tests that the one greedy program passed.
+        n_tests: number of tests, at least 1.
+        greedy_reason: how the greedy program ended.
+    """
+
+    problem_id: str
+    n: int
+    solved: int
+    reasons: Mapping[str, int]
+    greedy_passed: int
+    n_tests: int
+    greedy_reason: str
+
+    @property
+    def pass_at_1(self) -> float:
+        """Share of the sampled programs that passed every test."""
+        return self.solved / self.n
+
+    @property
+    def interval(self) -> Interval:
+        """`pass_at_1` with its Wilson interval."""
+        return wilson_interval(self.solved, self.n)
+
+    @property
+    def greedy_share(self) -> float:
+        """P_base of the tip rewards: share of the tests that the greedy program passed."""
+        return self.greedy_passed / self.n_tests
+
+    @classmethod
+    def of(cls, problem: Problem, sampled: Sequence[Attempt], greedy: Attempt) -> BaseRate:
+        """Return the rate of a problem from its sampled programs and its greedy one."""
+        reasons = Counter(attempt.reason for attempt in sampled)
+        solved = sum(attempt.solved for attempt in sampled)
+        counts = dict(sorted(reasons.items()))
+        return cls(problem.id, len(sampled), solved, counts, greedy.passed, greedy.n_tests, greedy.reason)
+
+
+def measure_base_rates(
+    problems: Sequence[Problem],
+    sampled: CodeEnvironment,
+    greedy: CodeEnvironment,
+    n: int,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[BaseRate]:
+    """Return the base rate of every problem.
+
+    Args:
+        problems: with tests.
+        sampled: the coder with the sampling that pass@1 is about.
+        greedy: the same coder at temperature 0.
+        n: programs sampled a problem.
+        progress: called with (problems done, problems in all) while programs are sampled.
+
+    Raises:
+        DataError: a problem has no tests, or `n` is below 1.
+        SandboxError: the execution machinery failed.
+    """
+    if n < 1:
+        raise DataError(f"a base rate needs at least one program a problem, got n = {n}")
+    requests = [(problem, None) for problem in problems]
+    ones = [attempts[0] for attempts in greedy.attempts(requests)]
+    groups = sampled.attempts(requests, n, progress=progress)
+    return [BaseRate.of(*parts) for parts in zip(problems, groups, ones, strict=True)]
+
+
+def base_rates_header(sampled: CodeEnvironment, greedy: CodeEnvironment) -> dict[str, Any]:
+    """Return what base rates depend on: model, sampling, limits and the prompts for programs."""
+    hashes = {name: digest for name, digest in prompt_hashes().items() if name.startswith("code_")}
+    return {
+        "model_revision": sampled.sampler.revision,
+        "sampling": asdict(sampled.sampling),
+        "greedy": asdict(greedy.sampling),
+        "time_limit_s": sampled.time_limit_s,
+        "memory_mb": sampled.memory_mb,
+        "prompts": hashes,
+    }
+
+
+def write_base_rates(path: Path, rates: Iterable[BaseRate], header: Mapping[str, Any]) -> None:
+    """Write a header line (see `base_rates_header`), then one line a problem with its rates spelled out."""
+    lines: list[dict[str, Any]] = [{"header": dict(header)}]
+    for rate in rates:
+        interval = rate.interval
+        lines.append(
+            {
+                **asdict(rate),
+                "pass_at_1": rate.pass_at_1,
+                "low": interval.low,
+                "high": interval.high,
+                "greedy_share": rate.greedy_share,
+            }
+        )
+    write_jsonl(path, lines)
+
+
+def read_base_rates(path: Path) -> dict[str, BaseRate]:
+    """Return the base rates of a file written by `write_base_rates`, by problem id.
+
+    Raises:
+        DataError: the file is missing, or a record is not one of ours.
+    """
+    return {rate.problem_id: rate for rate in _rates(path)}
+
+
+def read_base_rates_header(path: Path) -> dict[str, Any]:
+    """Return the header of a file of base rates.
+
+    Raises:
+        DataError: the file is missing or has none.
+    """
+    first = next(read_jsonl(path), {})
+    if not isinstance(first.get("header"), dict):
+        raise DataError(f"{path}: the first line is no header of base rates")
+    return first["header"]
+
+
+_DERIVED = ("pass_at_1", "low", "high", "greedy_share")
+
+
+def _rates(path: Path) -> Iterable[BaseRate]:
+    for number, record in enumerate(read_jsonl(path), 1):
+        if number == 1 and "header" in record:
+            continue
+        try:
+            rate = BaseRate(**{key: value for key, value in record.items() if key not in _DERIVED})
+        except TypeError as error:
+            raise DataError(f"{path}, line {number}: not a base rate ({error})") from error
+        if not (0 <= rate.solved <= rate.n and 0 <= rate.greedy_passed <= rate.n_tests and rate.n):
+            raise DataError(f"{path}, line {number}: counts that cannot be ({rate.problem_id})")
+        yield rate

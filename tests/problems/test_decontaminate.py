@@ -1,0 +1,111 @@
+"""Overlap between problems to learn from and problems to test on."""
+
+import pytest
+
+from tipprobe.errors import ParameterError
+from tipprobe.problems.decontaminate import find_overlaps, ngrams, overlap_table, shared_run, words_of
+from tipprobe.problems.load import load_problems
+from tipprobe.problems.schema import Problem
+
+
+def problem(name, statement):
+    return Problem(name, statement)
+
+
+def only(text, others, n=3, share=0.5):
+    tested = {"test": [problem(f"e{i}", other) for i, other in enumerate(others)]}
+    (overlap,) = find_overlaps([problem("p", text)], tested, n=n, share=share)
+    return overlap
+
+
+def test_words_forget_case_punctuation_and_compatible_characters():
+    assert words_of("Read N integers;  ﬁnd the MAX (≥ 2²)!") == [
+        "read",
+        "n",
+        "integers",
+        "find",
+        "the",
+        "max",
+        "22",
+    ]
+    assert words_of("") == []
+
+
+def test_ngrams():
+    assert ngrams(list("abcab"), 2) == {("a", "b"), ("b", "c"), ("c", "a")}
+    assert ngrams(["a", "b"], 5) == {("a", "b")}
+    assert ngrams([], 5) == set()
+
+
+def test_the_share_is_of_one_evaluation_problem_not_of_all_together():
+    # Six words, four 3-grams: three stand in e0, one in e1.
+    overlap = only("a b c d e f", ["x a b c d e", "c d e q"])
+    assert (overlap.share, overlap.evaluation_set, overlap.evaluation_id) == (0.75, "test", "e0")
+    assert overlap.dropped and not overlap.duplicate
+    assert not only("a b c d e f", ["x a b c", "c d e q"], share=0.5).dropped
+
+
+def test_the_share_at_the_threshold_is_dropped():
+    assert only("a b c d", ["a b c x"], share=0.5).dropped
+    assert not only("a b c d", ["a b c x"], share=0.51).dropped
+
+
+def test_nothing_in_common():
+    overlap = only("a b c d", ["d c b a"])
+    assert (overlap.share, overlap.evaluation_id, overlap.dropped) == (0.0, "", False)
+    assert only("a b c", []).share == 0.0
+
+
+def test_a_duplicate_in_another_dress():
+    overlap = only("Add the TWO numbers!", ["add the two   numbers"], share=1.0)
+    assert overlap.duplicate and overlap.dropped and overlap.share == 1.0
+
+
+def test_a_statement_quoted_whole_is_a_duplicate_however_long_the_rest():
+    short = "read eight words and print them in reverse order"
+    story = " ".join(f"w{i}" for i in range(200))
+    overlap = only(f"{story} {short} {story}", ["something else", short], n=13)
+    assert overlap.duplicate and overlap.evaluation_id == "e1" and overlap.share < 0.5
+    assert not only(f"{story} add two numbers {story}", ["add two numbers"], n=13).duplicate
+    assert not only("unwind the ribbon now", ["wind the ribbon"], n=13).duplicate
+
+
+def test_short_statements_are_compared_by_their_own_length():
+    assert only("add two numbers", ["please add two numbers now"], n=13).share == 1.0
+    assert only("add two numbers", ["two"], n=13).share == 0.0
+    assert only("", ["", "a"], n=13).share == 0.0
+
+
+def test_an_ngram_has_a_word():
+    with pytest.raises(ParameterError, match="n = 0"):
+        find_overlaps([], {}, n=0, share=0.5)
+
+
+def test_the_table_begins_with_the_worst():
+    tested = {"test": [problem("e", "a b c d e")]}
+    overlaps = find_overlaps(
+        [problem("low", "x y z a b c"), problem("high", "a b c d")], tested, n=3, share=0.5
+    )
+    table = overlap_table(overlaps)
+    assert list(table["problem_id"]) == ["high", "low"] and list(table["dropped"]) == [True, False]
+    assert list(overlap_table([]).columns) == list(table.columns)
+
+
+def test_the_longest_shared_run():
+    assert shared_run(problem("a", "one two three four"), problem("b", "zero two three five")) == [
+        "two",
+        "three",
+    ]
+    assert shared_run(problem("a", "x"), problem("b", "y")) == []
+
+
+def test_the_embedded_worlds_sentences_overlap_but_its_sequences_of_operations_do_not():
+    learnt = load_problems("minicode:sft", limit=64)
+    tested = {
+        name: load_problems(f"minicode:{name}", limit=32) for name in ("adaptation", "heldout", "transfer")
+    }
+    overlaps = find_overlaps(learnt, tested, n=8, share=1.0)
+    assert any(overlap.share > 0.2 for overlap in overlaps)
+    assert not any(overlap.duplicate for overlap in overlaps)
+    sequences = {tuple(p.meta["ops"]) for group in tested.values() for p in group}
+    assert not sequences & {tuple(p.meta["ops"]) for p in learnt}

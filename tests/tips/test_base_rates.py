@@ -1,0 +1,99 @@
+"""Base rates: counting, and a file that says where they come from."""
+
+import json
+
+import pytest
+
+from tipprobe.errors import DataError
+from tipprobe.models.types import Completion, Sampling
+from tipprobe.problems.schema import Problem, Test
+from tipprobe.sandbox import Sandbox
+from tipprobe.tips.base_rates import (
+    BaseRate,
+    base_rates_header,
+    measure_base_rates,
+    read_base_rates,
+    read_base_rates_header,
+    write_base_rates,
+)
+from tipprobe.tips.environment import CodeEnvironment
+
+DOUBLE = Problem("double", "Double it.", tests=(Test("1\n", "2\n"), Test("2\n", "4\n"), Test("0\n", "0\n")))
+RIGHT = "```python\nprint(int(input()) * 2)\n```"
+SQUARE = "```python\nprint(int(input()) ** 2)\n```"
+
+
+class Coder:
+    """Greedy it squares; sampled, it is right every other time."""
+
+    revision = "scripted"
+
+    def sample(self, prompts, n, sampling, *, progress=None):
+        texts = [SQUARE] if sampling.temperature == 0 else [RIGHT, SQUARE] * n
+        return [[Completion(text, 7, "stop") for text in texts[:n]] for _ in prompts]
+
+
+@pytest.fixture(scope="module")
+def environments():
+    with Sandbox(1) as sandbox:
+        yield tuple(
+            CodeEnvironment(Coder(), sandbox, Sampling(temperature=t), time_limit_s=2, memory_mb=512)
+            for t in (1.0, 0.0)
+        )
+
+
+def test_sampled_and_greedy_are_counted_apart(environments, tmp_path):
+    rates = measure_base_rates([DOUBLE], *environments, 5)
+    (rate,) = rates
+    assert (rate.n, rate.solved, rate.pass_at_1) == (5, 3, 0.6)
+    assert rate.reasons == {"passed": 3, "wrong_output": 2}
+    assert (rate.greedy_share, rate.greedy_reason) == (pytest.approx(2 / 3), "wrong_output")
+    path = tmp_path / "base_rates.jsonl"
+    write_base_rates(path, rates, base_rates_header(*environments))
+    assert read_base_rates(path) == {"double": rate}
+    header = read_base_rates_header(path)
+    assert header["model_revision"] == "scripted" and set(header["prompts"]) == {"code_call", "code_stdin"}
+    assert (header["sampling"]["temperature"], header["greedy"]["temperature"]) == (1.0, 0.0)
+    line = json.loads(path.read_text().splitlines()[1])
+    assert line["pass_at_1"] == 0.6 and line["low"] < 0.6 < line["high"] and line["problem_id"] == "double"
+
+
+def test_the_interval_is_wilsons():
+    # For 1 of 8: (p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), z = 1.959964
+    interval = BaseRate("p", 8, 1, {}, 0, 3, "wrong_output").interval
+    assert (interval.low, interval.high) == (
+        pytest.approx(0.02242, abs=1e-4),
+        pytest.approx(0.47091, abs=1e-4),
+    )
+    assert BaseRate("p", 8, 0, {}, 0, 3, "wrong_output").interval.low == 0
+
+
+def test_no_program_is_no_measurement(environments):
+    with pytest.raises(DataError, match="n = 0"):
+        measure_base_rates([DOUBLE], *environments, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"header": {}}\n{"problem_id": "p"}\n', "line 2: not a base rate"),
+        (
+            '{"problem_id": "p", "n": 2, "solved": 3, "reasons": {}, "greedy_passed": 0, "n_tests": 1, '
+            '"greedy_reason": "x"}\n',
+            "counts that cannot be",
+        ),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path, text, message):
+    path = tmp_path / "base_rates.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_base_rates(path)
+
+
+def test_a_file_without_header_has_none(tmp_path):
+    path = tmp_path / "base_rates.jsonl"
+    path.write_text("")
+    assert read_base_rates(path) == {}
+    with pytest.raises(DataError, match="no header"):
+        read_base_rates_header(path)
