@@ -25,12 +25,14 @@ _BY_SECCOMP = frozenset({"modes", "connect", "signals", "limits", "trace", "name
 _REQUIRED: dict[Level, frozenset[str]] = {
     "process": frozenset(),
     "seccomp": _BY_SECCOMP,
-    "landlock": _BY_SECCOMP | {"read", "write"},
-    "namespaces": _BY_SECCOMP | {"read", "write"},
+    "landlock": _BY_SECCOMP | {"read", "write", "package"},
+    "namespaces": _BY_SECCOMP | {"read", "write", "package"},
 }
 _MEANING = {
     "read": "reading files outside",
     "write": "writing files outside",
+    "package": "reading the files of this package",
+    "imports": "importing this package",
     "modes": "changing modes of files outside",
     "connect": "network connections",
     "signals": "signals to other processes",
@@ -109,6 +111,7 @@ def prove(run_test: Callable[[Job], Run], missing: dict[str, str]) -> IsolationR
         (Path(folder) / "canary").write_text("only for the owner\n", encoding="ascii")
         question = {
             "folder": folder,
+            "package": str(Path(__file__).resolve().parents[1]),
             "port": server.getsockname()[1],
             "owner": os.getpid(),
             "pid_namespace": _pid_namespace(),

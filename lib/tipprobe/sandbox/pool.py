@@ -538,6 +538,7 @@ class _Process:
                     flavour,
                     str(self._scratch),
                     highest,
+                    *_hidden_paths(),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -619,6 +620,15 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 @cache
 def _has_numpy() -> bool:
     return find_spec("numpy") is not None
+
+
+def _hidden_paths() -> list[str]:
+    """Real paths that programs must not read even where they lie among what they may: hidden tests.
+
+    Workers add this package's own folder.
+    """
+    names = ("HF_HOME", "HF_HUB_CACHE", "HF_DATASETS_CACHE", "TIPPROBE_ROOT")
+    return [os.path.realpath(os.environ[name]) for name in names if os.environ.get(name)]
 
 
 def _environment() -> dict[str, str]:

@@ -114,12 +114,15 @@ MNT_DETACH = 2
 _ST_FLAGS = ((1, 1), (2, 2), (4, 4), (8, 8), (1024, 1024), (2048, 2048), (4096, 1 << 21))  # statvfs -> mount
 
 
-def build_root(place: str, readable: list[str], scratch_bytes: int) -> tuple[list[str], dict[str, str]]:
+def build_root(
+    place: str, readable: list[str], hidden: list[str], scratch_bytes: int
+) -> tuple[list[str], dict[str, str]]:
     """Replace the file system by one that holds `readable` (read-only), /proc, /dev and scratch space.
 
     Args:
         place: an existing folder, used as mount point until the old root is gone.
         readable: folders and files of the old root.
+        hidden: real paths of what is left out of them.
         scratch_bytes: size of the memory file system behind /box, /tmp and /dev/shm.
 
     Returns:
@@ -135,8 +138,13 @@ def build_root(place: str, readable: list[str], scratch_bytes: int) -> tuple[lis
         if os.path.islink(path):
             _make_parents(place, path)
             os.symlink(os.readlink(path), place + path)
-        elif os.path.exists(path) and not os.path.exists(place + path):
+        elif os.path.exists(path) and not os.path.exists(place + path) and not _is_hidden(path, hidden):
             _bind_read_only(path, place)
+    for path in _hidden_below(readable, hidden):
+        if os.path.isdir(place + path):
+            _mount("hidden", place + path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "mode=0000,size=4k")
+        elif os.path.exists(place + path):
+            _mount("/dev/null", place + path, None, MS_BIND)
     for device in ("null", "zero", "full", "random", "urandom"):
         _make_parents(place, f"/dev/{device}")
         _write(f"{place}/dev/{device}", "")
@@ -166,6 +174,26 @@ def build_root(place: str, readable: list[str], scratch_bytes: int) -> tuple[lis
     os.chdir("/")
     _remount_read_only("/")
     return writable, missing
+
+
+def holds_any(folder: str, paths: Iterable[str]) -> bool:
+    """Whether one of `paths` is, or lies below, `folder` (a real path)."""
+    return any(_is_hidden(path, [folder]) for path in paths)
+
+
+def _is_hidden(path: str, hidden: Iterable[str]) -> bool:
+    """Whether `path` is one of `hidden` (real paths) or lies below one."""
+    real = os.path.realpath(path)
+    return any(real == one or real.startswith(one + "/") for one in hidden)
+
+
+def _hidden_below(paths: Iterable[str], hidden: Iterable[str]) -> list[str]:
+    """Return the names that `hidden` (real paths) have below `paths`, which may be links themselves."""
+    names = []
+    for path in paths:
+        real = os.path.realpath(path)
+        names += [path + one[len(real) :] for one in hidden if one.startswith(real + "/")]
+    return names
 
 
 def _bind_read_only(path: str, place: str) -> None:
@@ -219,10 +247,12 @@ def landlock_version() -> int:
     return syscall(_LL_CREATE, None, 0, 1)
 
 
-def landlock_ruleset(readable: Iterable[str], writable: Iterable[str]) -> int:
+def landlock_ruleset(readable: Iterable[str], writable: Iterable[str], hidden: list[str]) -> int:
     """Return a descriptor of a rule set: read and execute below `readable`, everything below `writable`.
 
-    TCP is refused (kernel 6.7 and later), signals and abstract sockets stay inside (6.12 and later).
+    `hidden` (real paths) is left out of `readable`: the names of the files there can be seen, their content
+    cannot, since rules only ever add rights.  TCP is refused (kernel 6.7 and later), signals and abstract
+    sockets stay inside (6.12 and later).
     """
     version = landlock_version()
     files = (1 << 13) - 1
@@ -238,7 +268,12 @@ def landlock_ruleset(readable: Iterable[str], writable: Iterable[str]) -> int:
     if version >= 6:
         attributes += struct.pack("=Q", 3)  # abstract unix sockets, signals
     ruleset = syscall(_LL_CREATE, attributes, len(attributes), 0)
-    for paths, rights in ((readable, _EXECUTE | _READ_FILE | _READ_DIR), (writable, files & ~_IOCTL_DEV)):
+    whole, listed = _split_around(readable, hidden)
+    for paths, rights in (
+        (whole, _EXECUTE | _READ_FILE | _READ_DIR),
+        (listed, _READ_DIR),
+        (writable, files & ~_IOCTL_DEV),
+    ):
         for path in paths:
             try:
                 fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -248,6 +283,22 @@ def landlock_ruleset(readable: Iterable[str], writable: Iterable[str]) -> int:
             syscall(_LL_ADD, ruleset, 1, struct.pack("=Qi", allowed, fd), 0)
             os.close(fd)
     return ruleset
+
+
+def _split_around(paths: Iterable[str], hidden: list[str]) -> tuple[list[str], list[str]]:
+    """Return what of `paths` can be given whole, and the folders on the way to something hidden."""
+    whole, listed, left = [], [], list(paths)
+    while left:
+        path = left.pop()
+        if _is_hidden(path, hidden):
+            continue
+        if _hidden_below([path], hidden):
+            listed.append(path)
+            # Links are left out: whether their targets may be read is up to where those lie.
+            left += [entry.path for entry in os.scandir(path) if not entry.is_symlink()]
+        else:
+            whole.append(path)
+    return whole, listed
 
 
 def landlock_restrict(ruleset: int) -> None:

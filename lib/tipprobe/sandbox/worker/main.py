@@ -7,7 +7,8 @@ itself, compiles once, and for each input forks a child whose stdin, stdout and 
 Children are judged by their CPU clock; whatever a program started is killed, by process id, before its next
 input.  Expected outputs never come here.  When the pool's end of the socket closes, everything here exits.
 
-Run as a script by `tipprobe.sandbox.pool`: ``python -s -P main.py SOCKET_FD FLAVOUR SCRATCH HIGHEST_LEVEL``.
+Run as a script by `tipprobe.sandbox.pool`:
+``python -s -P main.py SOCKET_FD FLAVOUR SCRATCH HIGHEST_LEVEL [HIDDEN_PATH ...]``.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ MAX_TASKS = (
     64 if not LINUX or tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (5, 14) else 4096
 )
 STATUS = {name: number for number, name in enumerate(wire.STATUSES)}
+PACKAGE = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+PACKAGE_NAME = os.path.basename(PACKAGE)
 
 _type, _int, _bool, _print = type, int, bool, print  # used after a candidate may have rebound the builtins
 
@@ -119,13 +122,26 @@ class Plan:
     ready: mmap.mmap  # its first byte becomes 1 when set-up is over and the candidate's code begins
 
 
+class RefusePackage:
+    """Import finder that refuses this package, whose tests and problems are none of a program's business.
+
+    A program can take it out again; that its files cannot be read is up to the layers (from Landlock on).
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name.partition(".")[0] == PACKAGE_NAME:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 # --- zygote -------------------------------------------------------------------------------------------------
 
 
 def start() -> Plan:
     """Set up what isolation the kernel allows, then serve jobs.  Returns only in a child, with its plan."""
     sock = socket.socket(fileno=int(sys.argv[1]))
-    flavour, scratch, highest = sys.argv[2:5]
+    flavour, scratch, highest, *others = sys.argv[2:]
+    hidden = [path for path in (PACKAGE, *others) if not confine.holds_any(path, readable_paths())]
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         if signal.getsignal(number) is signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -139,8 +155,9 @@ def start() -> Plan:
     fcntl.flock(lock, fcntl.LOCK_EX)  # says that this folder is in use, even across pid namespaces
     os.mkdir(os.path.join(scratch, "cwd"))
     os.mkdir(os.path.join(scratch, "root"))
+    sys.meta_path.insert(0, RefusePackage)
     layers, missing = (
-        probe_layers(scratch, highest) if LINUX else (Layers(), {"all layers": "this is not Linux"})
+        probe_layers(scratch, highest, hidden) if LINUX else (Layers(), {"all layers": "this is not Linux"})
     )
     layers.baseline = address_space()
     if layers.namespaces:
@@ -154,12 +171,12 @@ def start() -> Plan:
         confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() not in (0, launcher):
             os._exit(0)
-        missing |= enter_root(layers, scratch)
+        missing |= enter_root(layers, scratch, hidden)
         scratch = ""
     else:
         layers.folders = (os.path.join(scratch, "cwd"),)
     if layers.ruleset is not None:
-        layers.ruleset = make_ruleset(layers)
+        layers.ruleset = make_ruleset(layers, hidden)
     os.environ["HOME"] = os.environ["TMPDIR"] = layers.folders[0]
     os.chdir("/")
     gc.collect()
@@ -208,7 +225,7 @@ def finish_launcher(zygote: int, scratch: str) -> None:
     leave(scratch, os.WEXITSTATUS(status) if os.WIFEXITED(status) else wire.EXIT_INFRASTRUCTURE)
 
 
-def probe_layers(scratch: str, highest: str) -> tuple[Layers, dict[str, str]]:
+def probe_layers(scratch: str, highest: str, hidden: list[str]) -> tuple[Layers, dict[str, str]]:
     """Try each layer in a process of its own; returns what works and why the rest does not."""
     root = os.path.join(scratch, "root")
 
@@ -217,11 +234,11 @@ def probe_layers(scratch: str, highest: str) -> tuple[Layers, dict[str, str]]:
         confine.install_filter(confine.child_filter())
 
     def try_landlock() -> None:
-        confine.landlock_restrict(confine.landlock_ruleset(readable_paths(), ()))
+        confine.landlock_restrict(confine.landlock_ruleset(readable_paths(), (), hidden))
 
     def try_namespaces() -> None:
         confine.enter_namespaces()
-        inside = trial(lambda: confine.build_root(root, readable_paths(), SCRATCH_BYTES))
+        inside = trial(lambda: confine.build_root(root, readable_paths(), hidden, SCRATCH_BYTES))
         if inside:
             raise OSError(inside)
 
@@ -268,30 +285,24 @@ def trial(action: typing.Callable[[], object]) -> str:
 
 
 def readable_paths() -> list[str]:
-    """What programs may read and execute: system libraries and this interpreter, parents before children."""
-    system = (
-        "/usr /bin /sbin /lib /lib32 /lib64 /libx32 /nix/store /gnu/store /etc/alternatives /etc/ld.so.cache"
-    )
-    paths = {
-        *system.split(),
-        "/etc/localtime",
-        sys.prefix,
-        sys.exec_prefix,
-        sys.base_prefix,
-        sys.base_exec_prefix,
-    }
-    paths |= {
-        os.path.dirname(os.path.realpath(os.__file__)),
-        os.path.dirname(os.path.realpath(sys.executable)),
-    }
+    """What programs may read and execute: system libraries and this interpreter, parents before children.
+
+    Named folder by folder: a project or its data may well lie below ``/usr`` or an environment's prefix.
+    """
+    prefixes = {"/usr", "/usr/local", sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
+    folders = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "include", "share"]
+    paths = {f"/{name}" for name in folders[:6]}
+    paths |= {os.path.join(prefix, name) for prefix in prefixes - {"/"} for name in [*folders, "pyvenv.cfg"]}
+    paths |= {"/nix/store", "/gnu/store", "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime"}
+    paths |= {os.path.dirname(os.path.realpath(os.__file__)), os.path.realpath(sys.executable)}
     paths |= {os.path.abspath(path) for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path}
     return sorted(paths - {"/"}, key=len)
 
 
-def enter_root(layers: Layers, scratch: str) -> dict[str, str]:
+def enter_root(layers: Layers, scratch: str, hidden: list[str]) -> dict[str, str]:
     """In the zygote, process 1 of its namespaces: leave nothing but what programs may see."""
     layers.folders, missing = confine.build_root(
-        os.path.join(scratch, "root"), readable_paths(), SCRATCH_BYTES
+        os.path.join(scratch, "root"), readable_paths(), hidden, SCRATCH_BYTES
     )
     layers.own_pid_namespace = confine.open_pid_namespace()
     sys.path[:] = [path for path in sys.path if os.path.exists(path)]
@@ -319,12 +330,12 @@ def enter_root(layers: Layers, scratch: str) -> dict[str, str]:
     return missing
 
 
-def make_ruleset(layers: Layers) -> int:
+def make_ruleset(layers: Layers, hidden: list[str]) -> int:
     """Build the Landlock rules; without namespaces no space to write to has a limit, so none is given."""
     devices = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")]
     if layers.namespaces:
-        return confine.landlock_ruleset(["/"], [*layers.folders, *devices])
-    return confine.landlock_ruleset([*readable_paths(), *layers.folders], devices)
+        return confine.landlock_ruleset(["/"], [*layers.folders, *devices], [])
+    return confine.landlock_ruleset([*readable_paths(), *layers.folders], devices, hidden)
 
 
 def change_user(user: int) -> None:

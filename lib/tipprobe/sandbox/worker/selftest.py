@@ -1,6 +1,7 @@
 """Run inside the sandbox as if it were a candidate: tries what must be refused, prints what was (JSON).
 
-Reads ``{"folder", "port", "owner", "pid_namespace"}`` from stdin.  Attempts that succeed do no harm.
+Reads ``{"folder", "package", "port", "owner", "pid_namespace"}`` from stdin.  Attempts that succeed do no
+harm.
 """
 
 import ctypes
@@ -23,6 +24,15 @@ def read():
 def write():
     with open(given["folder"] + "/made-by-selftest", "w") as file:
         file.write("x")
+
+
+def package():
+    with open(given["package"] + "/__init__.py") as file:
+        file.read()
+
+
+def imports():
+    __import__(os.path.basename(given["package"]))
 
 
 def modes():
@@ -75,9 +85,9 @@ def own_pid_namespace():
 
 
 refused = []
-for attempt in (read, write, modes, connect, signals, limits, trace, processes, namespaces):
+for attempt in (read, write, package, imports, modes, connect, signals, limits, trace, processes, namespaces):
     try:
         attempt()
-    except (OSError, AttributeError):
+    except (OSError, AttributeError, ImportError):
         refused.append(attempt.__name__)
 print(json.dumps(refused))
