@@ -5,6 +5,7 @@ import pytest
 from tipprobe.errors import ParameterError, StageError
 from tipprobe.series import open_stage, outputs, provenance
 from tipprobe.series import stage as stage_module
+from tipprobe.series.stages import get_stage
 
 
 @pytest.fixture
@@ -92,7 +93,18 @@ def test_a_stage_is_done_only_when_its_outputs_were_checked(namespace):
     stage.finish({"kept": 3})
     done = json.loads((stage.dir / "done.json").read_text())
     assert done["summary"] == {"kept": 3}
-    assert set(done["outputs"]) == {"probes.jsonl", "probe_summary.csv", "figures/x.png"}
+    assert set(done["outputs"]) == {"probes.jsonl", "tip_probes.jsonl", "probe_summary.csv", "figures/x.png"}
+
+
+def test_a_stage_needs_no_files_of_a_half_that_is_left_out():
+    evaluation = get_stage("07")
+    probes_alone = evaluation.for_params({"tip_methods": [], "tip_selectors": ["pcr"]})
+    assert probes_alone.upstream == ("05_probe_generation", "06_erpo_adaptation")
+    assert "main_table.csv" in probes_alone.outputs and "tips_main_table.csv" not in probes_alone.outputs
+    tips_alone = evaluation.for_params({"methods": [], "tip_selectors": ["random"], "rl_steps": 0})
+    assert tips_alone.upstream == ("01_data_mining", "02_tip_distillation", "03_proposer_sft")
+    assert "main_table.csv" not in tips_alone.outputs and "tips_main_table.csv" in tips_alone.outputs
+    assert evaluation.for_params({}).inputs == evaluation.inputs
 
 
 def test_an_input_names_the_stage_to_run(namespace):

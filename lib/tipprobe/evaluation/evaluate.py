@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,10 @@ from tipprobe.errors import DataError
 from tipprobe.evaluation.grade import check_tests, grade
 from tipprobe.files import append_jsonl, complete_records
 from tipprobe.models.load import load_model, model_revision
-from tipprobe.models.types import Completion, Sampler, Sampling
+from tipprobe.models.types import Completion, Prompt, Sampler, Sampling
 from tipprobe.probes.types import ProbeSet, check_probe_sets, read_probe_sets
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
-from tipprobe.prompts import code_prompt, prompt_hashes
+from tipprobe.prompts import code_prompt
 from tipprobe.sandbox import Executor, Limits, Sandbox, extract_code
 from tipprobe.training.rollouts import score_groups, short_hash
 from tipprobe.workers import run_side_by_side
@@ -55,6 +55,7 @@ class EvalJob:
         time_limit_s: CPU seconds of one execution.
         memory_mb: memory of one execution.
         meta: anything to be kept in the file's header (method, seed, split).
+        prompts: JSONL file of `write_prompts` with other prompts than `code_prompt`'s, such as guided ones.
     """
 
     name: str
@@ -69,6 +70,12 @@ class EvalJob:
     time_limit_s: float = 2.0
     memory_mb: int = 1024
     meta: Mapping[str, Any] = field(default_factory=dict)
+    prompts: str | None = None
+
+
+def write_prompts(path: Path, prompts: Mapping[str, Sequence[Prompt]]) -> None:
+    """Write prompts by problem id: one for all samples of the problem, or one for each sample."""
+    write_jsonl(path, ({"problem_id": key, "prompts": list(value)} for key, value in prompts.items()))
 
 
 def plan_jobs(
@@ -165,6 +172,7 @@ def sample(job: EvalJob) -> None:
     """Draw a job's replies and append them to its replies file, unless they are there or graded already."""
     problems = _problems(job)
     check_tests(problems)  # before hours of sampling, not after
+    own = _prompts(job, problems)
     header = _header(job, problems)
     if len(_kept(Path(job.path), header, [job.n] * len(problems))) == job.n * len(problems):
         return
@@ -177,15 +185,38 @@ def sample(job: EvalJob) -> None:
             continue
         sampler = sampler or _sampler(job, header["model_revision"])
         seed = int(np.random.SeedSequence((job.sampling.seed, index)).generate_state(1)[0])
-        groups = sampler.sample([code_prompt(p) for p in chunk], job.n, replace(job.sampling, seed=seed))
+        prompts = [prompt for problem in chunk for prompt in own[problem.id]]
+        each = job.n * len(chunk) // len(prompts)
+        flat = sampler.sample(prompts, each, replace(job.sampling, seed=seed))
+        replies = iter(completion for group in flat for completion in group)
         append_jsonl(
             _replies(job),
             [
                 {"problem_id": problem.id, "sample": number, **asdict(completion)}
-                for problem, group in zip(chunk, groups, strict=True)
-                for number, completion in enumerate(group)
+                for problem in chunk
+                for number, completion in enumerate(islice(replies, job.n))
             ],
         )
+
+
+def _prompts(job: EvalJob, problems: Sequence[Problem]) -> dict[str, list[Prompt]]:
+    """Return the prompts of each problem: one, or one a sample, the same way for all problems.
+
+    Raises:
+        DataError: the prompts file lacks a problem, or its numbers of prompts do not fit.
+    """
+    if job.prompts is None:
+        return {problem.id: [code_prompt(problem)] for problem in problems}
+    found = {record["problem_id"]: record["prompts"] for record in read_jsonl(Path(job.prompts))}
+    missing = [problem.id for problem in problems if problem.id not in found]
+    if missing:
+        raise DataError(f"{job.prompts} has no prompts for problem {missing[0]!r}")
+    numbers = {len(found[problem.id]) for problem in problems}
+    if numbers not in ({1}, {job.n}):
+        raise DataError(
+            f"{job.prompts} must hold 1 or {job.n} prompts for every problem, it holds {sorted(numbers)}"
+        )
+    return {problem.id: found[problem.id] for problem in problems}
 
 
 def _sampler(job: EvalJob, revision: str) -> Sampler:
@@ -207,7 +238,7 @@ def _header(job: EvalJob, problems: Sequence[Problem]) -> dict[str, Any]:
     header = {
         **job.meta,
         "model_revision": model_revision(job.model),
-        "prompts": prompt_hashes(),
+        "prompts": _digest(_prompts(job, problems)),
         "n": job.n,
         "sampling": asdict(job.sampling),
         "batch_size": job.batch_size,

@@ -223,8 +223,8 @@ def gepa(
     """Search by reflective evolution, with the `gepa` library: mutate an instruction that is best somewhere.
 
     The library keeps the Pareto front over validation problems, compares a mutated instruction with its
-    parent on a few problems, and scores it on all of them only if it does better there.  The writer takes the part
-    of the reflection model.
+    parent on a few problems, and scores it on all of them only if it does better there.  The writer takes the
+    part of the reflection model.
 
     Args:
         problems, environment, writer, seed: as in `opro`.

@@ -1,0 +1,258 @@
+"""Tips at test time: propose, write a base and a guided program, select; every step on record.
+
+A *trial* is one method's run on one problem: its candidates, of which the first is the base program, each
+selector's choice among them, and the bill.  Base programs come from one pool of samples that all methods
+share, so methods differ in what they add to it and in nothing else.  Selectors see statements and programs;
+verdicts by hidden tests are carried along for the bounds and for the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tipprobe.errors import DataError
+from tipprobe.models.types import Prompt, Sampler, Sampling
+from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
+from tipprobe.prompts import code_prompt, fill, user_prompt
+from tipprobe.selection.types import Candidate, Selection, Selector
+from tipprobe.tips.propose import Proposal, RequestStyle, read_tip
+
+#: Methods in table order: key -> name in tables.
+TITLES = {
+    "base": "Base",
+    "best_of_2": "Best-of-2",
+    "self_hint": "Self-Hint",
+    "opro": "OPRO",
+    "gepa": "GEPA",
+    "ctrl": "CTRL-style",
+    "tipcoder_sft": "TipCoder-SFT",
+    "tipcoder_rl": "TipCoder-RL",
+}
+#: Methods whose guided program rests on a tip of the problem itself.
+TIPPED = ("self_hint", "ctrl", "tipcoder_sft", "tipcoder_rl")
+
+
+def critique_prompt(problem: Problem, program: str) -> Prompt:
+    """Return the prompt that asks what may be wrong with a program that nobody has run."""
+    return user_prompt(fill("critique", statement=problem.statement, program=program))
+
+
+def revision_prompt(problem: Problem, program: str, critique: str, style: RequestStyle = "short") -> Prompt:
+    """Return the prompt that asks for a revised program.
+
+    `style` ``short`` is for the embedded coder, which cannot read an earlier program: it gets the critique as
+    a tip.
+    """
+    if style == "short":
+        return code_prompt(problem, critique)
+    (request,) = code_prompt(problem)
+    return user_prompt(fill("revise", request=request["content"], program=program, critique=critique))
+
+
+def critiques(
+    critic: Sampler,
+    problems: Sequence[Problem],
+    programs: Sequence[str | None],
+    sampling: Sampling,
+) -> list[Proposal]:
+    """Return a critique of each program; a missing program gets none (reason ``no_code``)."""
+    present = [i for i, program in enumerate(programs) if program is not None]
+    prompts = [critique_prompt(problems[i], programs[i]) for i in present]
+    replies = iter(critic.sample(prompts, 1, sampling)) if prompts else iter(())
+    return [
+        read_tip(next(replies)[0]) if program is not None else Proposal(None, "no_code", 0, "")
+        for program in programs
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One candidate program with what led to it.
+
+    Attributes:
+        branch: ``base``, ``sample`` (another one without a tip) or ``guided``.
+        tip: what was prepended, None for the problem alone.
+        program: None if the reply held none.
+        prompt_tokens: length of the prompt, 0 where a shared prompt was counted already.
+        n_tokens: length of the reply.
+        tip_tokens: prompt and reply of whoever wrote the tip.
+        passed: whether all hidden tests pass.
+        reason: as in `tipprobe.evaluation.grade.Verdict`.
+    """
+
+    branch: str
+    tip: str | None
+    program: str | None
+    prompt_tokens: int
+    n_tokens: int
+    tip_tokens: int
+    passed: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One method's run on one problem; the first branch is the base."""
+
+    method: str
+    run: int
+    problem_id: str
+    branches: tuple[Branch, ...]
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The candidates as selectors see them."""
+        return [Candidate(branch.program, branch.branch) for branch in self.branches]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and written by proposer and coder."""
+        return sum(b.prompt_tokens + b.n_tokens + b.tip_tokens for b in self.branches)
+
+
+def base_trials(
+    records: Sequence[Mapping[str, Any]], runs: int, prompt_tokens: Mapping[str, int], *, best_of_2: bool
+) -> list[Trial]:
+    """Return the trials of Base and, if asked for, Best-of-2 from one pool of samples without tips.
+
+    Run r takes sample r as its base program; Best-of-2 adds sample ``runs + r``, so that no sample serves two
+    runs.
+
+    Args:
+        records: samples of the unguided coder (`tipprobe.evaluation.evaluate.read_samples`).
+        runs: independent runs.
+        prompt_tokens: length of each problem's prompt, by id.
+        best_of_2: whether to add Best-of-2.
+
+    Raises:
+        DataError: the pool is too small.
+    """
+    trials = []
+    for problem_id, pool in _by_problem(records).items():
+        needed = 2 * runs if best_of_2 else runs
+        if len(pool) < needed:
+            raise DataError(f"{len(pool)} base samples of {problem_id!r}, but {runs} runs need {needed}")
+        for run in range(runs):
+            first = _branch("base", None, pool[run], prompt_tokens[problem_id])
+            trials.append(Trial("base", run, problem_id, (first,)))
+            if best_of_2:
+                second = _branch("sample", None, pool[runs + run], 0)
+                trials.append(Trial("best_of_2", run, problem_id, (first, second)))
+    return trials
+
+
+def guided_trials(
+    method: str,
+    base: Sequence[Trial],
+    records: Sequence[Mapping[str, Any]],
+    tips: Mapping[str, Sequence[Proposal]],
+    prompt_tokens: Mapping[str, Sequence[int]],
+    tip_prompt_tokens: Mapping[str, Sequence[int]],
+) -> list[Trial]:
+    """Return a method's trials: each base program beside the guided one of the same run.
+
+    Where there is no tip there is no guided program either: a second sample without a tip would be credited
+    to a tip that does not exist.
+
+    Args:
+        method: key of `TITLES`.
+        base: trials of the method ``base``.
+        records: samples of the guided coder, one a run.
+        tips: of each problem, one for all runs or one a run.
+        prompt_tokens: lengths of the guided prompts, likewise.
+        tip_prompt_tokens: lengths of the prompts that asked for the tips, likewise; 0 where nobody was asked.
+    """
+    groups = _by_problem(records)
+    trials = []
+    for trial in base:
+        if trial.method != "base":
+            continue
+        proposal, prompt, asked = (
+            values[trial.problem_id][min(trial.run, len(values[trial.problem_id]) - 1)]
+            for values in (tips, prompt_tokens, tip_prompt_tokens)
+        )
+        branches = trial.branches
+        if proposal.tip is not None:
+            record = groups[trial.problem_id][trial.run]
+            guided = _branch("guided", proposal.tip, record, prompt, asked + proposal.n_tokens)
+            branches = (*branches, guided)
+        trials.append(Trial(method, trial.run, trial.problem_id, branches))
+    return trials
+
+
+def _branch(
+    branch: str, tip: str | None, record: Mapping[str, Any], prompt_tokens: int, tip_tokens: int = 0
+) -> Branch:
+    return Branch(
+        branch,
+        tip,
+        record["program"],
+        prompt_tokens,
+        record["n_tokens"],
+        tip_tokens,
+        record["passed"],
+        record["reason"],
+    )
+
+
+def _by_problem(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(record["problem_id"], []).append(record)
+    return groups
+
+
+def select_trials(
+    trials: Sequence[Trial], problems: Mapping[str, Problem], selectors: Mapping[str, Selector]
+) -> list[dict[str, Selection]]:
+    """Return every selector's choice in every trial, all trials in one call of each selector."""
+    of_trials = [problems[trial.problem_id] for trial in trials]
+    lists = [trial.candidates for trial in trials]
+    columns = {name: selector.select_all(of_trials, lists) for name, selector in selectors.items()}
+    return [{name: column[i] for name, column in columns.items()} for i in range(len(trials))]
+
+
+def write_trials(path: Path, trials: Sequence[Trial], chosen: Sequence[Mapping[str, Selection]]) -> None:
+    """Write one record a trial: every candidate, score, choice and cost."""
+    write_jsonl(
+        path,
+        (
+            {
+                **asdict(trial),
+                "tokens": trial.tokens,
+                "selected": {name: _selection(selection) for name, selection in choices.items()},
+            }
+            for trial, choices in zip(trials, chosen, strict=True)
+        ),
+    )
+
+
+def _selection(selection: Selection) -> dict[str, Any]:
+    record = asdict(selection)
+    record["scores"] = [None if score != score else float(score) for score in selection.scores]
+    return record
+
+
+def read_trials(path: Path) -> tuple[list[Trial], list[dict[str, Selection]]]:
+    """Return what `write_trials` wrote.
+
+    Raises:
+        DataError: the file is missing or not of that shape.
+    """
+    trials, chosen = [], []
+    for number, record in enumerate(read_jsonl(path), 1):
+        try:
+            branches = tuple(Branch(**branch) for branch in record["branches"])
+            trials.append(Trial(record["method"], record["run"], record["problem_id"], branches))
+            chosen.append({name: _read_selection(entry) for name, entry in record["selected"].items()})
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{path}, line {number}: not a record of a trial ({error})") from error
+    return trials, chosen
+
+
+def _read_selection(record: Mapping[str, Any]) -> Selection:
+    scores = tuple(float("nan") if score is None else score for score in record["scores"])
+    return Selection(**{**record, "scores": scores})
