@@ -43,9 +43,9 @@ class CountingSandbox:
     def __init__(self, sandbox):
         self.sandbox, self.sources = sandbox, []
 
-    def run(self, jobs):
+    def run(self, jobs, **options):
         self.sources += [(job.source, job.inputs) for job in jobs]
-        return self.sandbox.run(jobs)
+        return self.sandbox.run(jobs, **options)
 
 
 def test_one_record_a_sample(tmp_path, problem_files, scripted, run):

@@ -15,7 +15,7 @@ from tipprobe.problems import load
 from tipprobe.problems.inprocess import restore_types, view_of
 from tipprobe.problems.load import describe, load_problems, load_with_report
 from tipprobe.problems.schema import Problem, Test, write_jsonl
-from tipprobe.sandbox import Sandbox
+from tipprobe.sandbox import Sandbox, grading_flag
 
 BENCHMARKS = ROOT.parent / "shared" / "data"
 
@@ -186,7 +186,7 @@ def test_livecodebench_shapes(tmp_path):
     assert problem.tests[0] == Test("[1, True], 'a'", "[None, 2.5]")
     assert problem.starter_code.startswith("class Solution")
     problem, _ = load_one(tmp_path, livecodebench(question_id="abc311_c"))
-    assert problem.meta["errata"] == "several answers"
+    assert problem.meta["grading"] == "multiple_answers"
 
 
 class Payload:
@@ -210,11 +210,11 @@ def test_codecontests_shapes(tmp_path):
     assert problem.tests == (Test("1\n", "2\n"), Test("5\n", "6\n"), Test("-1\n", "0\n"))
     assert problem.reference == "print(int(input()) + 1)"
     assert problem.time_limit_s == 3.5
-    problem, report = load_one(
-        tmp_path, REDUCED, REDUCED | {"name": "x", "grading": "needs_checker_or_suspect"}
-    )
-    assert problem.tolerance == 0
-    assert report.dropped == {"cannot be graded by comparing outputs (needs_checker_or_suspect)": 1}
+    problem, report = load_one(tmp_path, REDUCED, REDUCED | {"name": "x", "grading": "unheard of"})
+    assert problem.tolerance == 0 and grading_flag(problem) is None
+    assert report.dropped == {"cannot be graded by comparing outputs (unheard of)": 1}
+    problem, _ = load_one(tmp_path, REDUCED | {"grading": "needs_checker_or_suspect"})
+    assert grading_flag(problem) == "checker"
     assert load_one(tmp_path, REDUCED | {"grading": "float_1e-6"})[0].tolerance == 1e-6
 
 
@@ -455,7 +455,7 @@ REAL = {
     "mbppplus/MbppPlus-NoExtreme.jsonl.gz": ("MBPP+ (evalplus)", 378, 0),
     "humanevalpack/humanevalpack_python.jsonl": ("HumanEval", 164, 144),
     "bigcodebench/BigCodeBench-hf.jsonl.gz": ("BigCodeBench", 1140, 0),
-    "codecontests/problems.jsonl": ("CodeContests (reduced)", 130, 0),
+    "codecontests/problems.jsonl": ("CodeContests (reduced)", 150, 0),
     "shapes/livecodebench_shape.jsonl": ("LiveCodeBench", 115, 0),
     "shapes/acecode_shape_humanevalpack.jsonl": ("AceCode", 157, 143),
 }

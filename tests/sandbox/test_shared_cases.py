@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tipprobe.errors import DataError
 from tipprobe.problems.schema import Problem
-from tipprobe.sandbox import Job, Limits, Run, extract_code, is_correct
+from tipprobe.sandbox import Job, Limits, Run, extract_code, grading_flag, is_correct
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases" / "grading.jsonl"
 pytestmark = pytest.mark.skipif(not CASES.is_file(), reason=f"no {CASES}")
@@ -81,13 +80,13 @@ def test_program(case, sandbox):
 @pytest.mark.parametrize("case", cases("compare"))
 def test_comparison(case):
     given, expected = case["call"]
-    problem = Problem("case", "", meta={"needs_checker": case["expected"] == "needs_checker"})
-    try:
-        verdict = (
-            "pass" if is_correct(Run("ok", stdout=given.encode()), expected, problem) else "wrong_answer"
-        )
-    except DataError:
-        verdict = "needs_checker"
+    # Which flag a problem has is decided when it is loaded; the verdict follows from it and the comparison.
+    meta = {"grading": "multiple_answers"} if case["id"] == "cmp-multi-answer" else {}
+    problem = Problem("case", "", meta=meta)
+    if is_correct(Run("ok", stdout=given.encode()), expected, problem):
+        verdict = "pass"
+    else:
+        verdict = "needs_checker" if grading_flag(problem) else "wrong_answer"
     assert verdict == case["expected"]
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tipprobe.errors import DataError
-from tipprobe.problems.schema import Problem
-from tipprobe.sandbox import Executor, Job, Limits, Run, is_correct
-from tipprobe.sandbox.compare import output_text
+from tipprobe.errors import DataError, SandboxError
+from tipprobe.problems.inprocess import guarded_source, imported_names, outcome_of, test_methods
+from tipprobe.problems.schema import Problem, Test
+from tipprobe.sandbox import Executor, Job, Limits, Run, grading_flag, is_correct
+from tipprobe.sandbox.compare import check_mode, ended_well, output_text
+from tipprobe.sandbox.modes import PARITY
 
-#: Tests that every program runs on; only those that pass them run on the rest.  Most wrong programs fail at
-#: once, so this spares about half of the executions and changes no verdict.
-FIRST_TESTS = 2
+#: Outcomes of a run that stand, whatever the program itself printed about its in-process tests.
+_LIMITS = ("signal", "cpu_limit", "wall_limit", "memory_limit", "output_limit")
+_MISSING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +25,19 @@ class Verdict:
 
     Attributes:
         passed: whether every test passed.
-        reason: ``passed``, ``no_code``, ``wrong_output``, ``left_early`` (in-process tests that did not run
-            to their end), or the status of the first run that failed (`tipprobe.sandbox.Run`).
+        reason: ``passed``; ``no_code``; ``wrong_output``; ``undecided`` (an output other than the published
+            one, of a problem whose tests cannot prove a program wrong: `grading_flag`); ``missing_library``
+            (`detail` names it); of in-process tests also ``left_early`` (they did not run to their end),
+            ``no_tests`` (every one was skipped) and ``tampered`` (the program rebound what they rely on); or
+            the status of the first run that failed (`tipprobe.sandbox.Run`).
+        detail: what a reader wants to know beyond the reason, one line.
+        cpu_s: CPU seconds of all its executions; equal programs share theirs.
     """
 
     passed: bool
     reason: str
+    detail: str = field(default="", compare=False)
+    cpu_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,42 +78,61 @@ def check_tests(problems: Iterable[Problem]) -> None:
     for problem in problems:
         if not problem.tests and problem.test_code is None:
             raise DataError(f"problem {problem.id!r} has no hidden tests to grade with")
+        if problem.test_code is not None and test_methods(problem.test_code) == 0:
+            raise DataError(
+                f"problem {problem.id!r}: its class TestCases has no test method, and an empty suite would "
+                "pass every program"
+            )
 
 
 def grade(
-    items: Sequence[tuple[Problem, str | None]], sandbox: Executor, *, time_limit_s: float, memory_mb: int
+    items: Sequence[tuple[Problem, str | None]],
+    sandbox: Executor,
+    *,
+    time_limit_s: float,
+    memory_mb: int,
+    mode: str = "strict",
 ) -> list[Verdict]:
     """Grade programs by their problems' hidden tests; equal programs of a problem are graded once.
+
+    A program stops at the first test that it fails: most wrong programs fail at once.
 
     Args:
         items: problems with a program each, None where a reply held no program.
         sandbox: runs the programs.
         time_limit_s: CPU seconds of one execution (see `limits_of`).
         memory_mb: memory of one execution.
+        mode: whose rules to compare by (`tipprobe.sandbox.modes`); in-process tests bring their own.
 
     Raises:
-        DataError: a problem has no tests.
+        DataError: a problem has no tests, or the mode knows no problems of its kind.
+        ParameterError: there is no such mode.
         SandboxError: the execution machinery failed.
     """
-    check_tests(problem for problem, _ in items)
+    problems = list({id(problem): problem for problem, _ in items}.values())
+    check_tests(problems)
+    check_mode(mode, problems)
     unique = {(p.id, program): p for p, program in items if program is not None}
     token = secrets.token_hex(16)
-    verdicts: dict[tuple[str, str], Verdict] = {}
-    for first, last in ((0, FIRST_TESTS), (FIRST_TESTS, None)):
-        open_ones = [key for key in unique if verdicts.get(key, _PASSED).passed]
-        jobs = [
-            _job(
-                unique[key],
-                key[1],
-                slice(first, last),
-                limits_of(unique[key], time_limit_s, memory_mb),
-                token,
-            )
-            for key in open_ones
-        ]
-        for key, job, runs in zip(open_ones, jobs, sandbox.run(jobs), strict=True):
-            if job.inputs:
-                verdicts[key] = _verdict(unique[key], runs, slice(first, last), token)
+    jobs = [
+        _job(problem, program, limits_of(problem, time_limit_s, memory_mb), token, mode)
+        for (_, program), problem in unique.items()
+    ]
+    of_job = list(unique.values())
+
+    def failed(number: int, place: int, run: Run) -> bool:
+        problem = of_job[number]
+        return problem.test_code is None and not is_correct(run, problem.tests[place].expected, problem, mode)
+
+    runs = sandbox.run(jobs, stop_when=failed)
+    # Where two problems share a program and inputs, one decided when both stop: the other may not be settled.
+    cut = [n for n, outcome in enumerate(runs) if _unsettled(of_job[n], outcome, mode)]
+    for number, outcome in zip(cut, sandbox.run([jobs[n] for n in cut]), strict=True):
+        runs[number] = outcome
+    verdicts = {
+        key: _verdict(problem, outcome, token, mode)
+        for (key, problem), outcome in zip(unique.items(), runs, strict=True)
+    }
     return [_NO_CODE if program is None else verdicts[problem.id, program] for problem, program in items]
 
 
@@ -128,9 +157,8 @@ def run_tests(
     check_tests(problem for problem, _ in items)
     unique = {(p.id, program): p for p, program in items if program is not None}
     token = secrets.token_hex(16)
-    everything = slice(0, None)
     jobs = [
-        _job(problem, program, everything, limits_of(problem, time_limit_s, memory_mb), token)
+        _job(problem, program, limits_of(problem, time_limit_s, memory_mb), token)
         for (_, program), problem in unique.items()
     ]
     reports = {
@@ -145,11 +173,39 @@ def run_tests(
     ]
 
 
+def needed_modules(problem: Problem) -> set[str]:
+    """Return the top-level modules without which no program of a problem can be graded: those that its
+    in-process tests and its reference import."""
+    if problem.test_code is None:
+        return set()
+    return {name.partition(".")[0] for name in imported_names(problem.test_code, problem.reference or "")}
+
+
+def missing_modules(names: Iterable[str], sandbox: Executor) -> set[str]:
+    """Return those of the modules `names` that programs cannot import in `sandbox`.
+
+    Raises:
+        SandboxError: the sandbox could not run the question.
+    """
+    names = sorted(names)
+    if not names:
+        return set()
+    source = (
+        "from importlib.util import find_spec\nimport sys\n"
+        "for name in sys.stdin.read().split():\n"
+        "    if name not in sys.modules and find_spec(name) is None:\n"
+        "        print(name)\n"
+    )
+    run = sandbox.run([Job(source, ("\n".join(names),), limits=Limits(cpu_s=20.0))])[0][0]
+    if not run.ok:
+        raise SandboxError(f"looking for modules in the sandbox ended with {run.status}: {run.stderr_tail}")
+    return set(run.stdout.decode().split())
+
+
 def _report(problem: Problem, runs: Sequence[Run], token: str, shown: int) -> TestReport:
+    verdict = _verdict(problem, runs, token)
     if problem.test_code is not None:
-        verdict = _verdict(problem, runs, slice(0, None), token)
-        lines = [line for line in runs[0].stderr_tail.splitlines() if line.strip()]
-        got = lines[-1] if lines else verdict.reason
+        got = verdict.detail or verdict.reason
         failures = () if verdict.passed else (Failure(problem.test_code, "", got),)
         return TestReport(int(verdict.passed), 1, verdict.reason, failures)
     failed = [
@@ -157,54 +213,79 @@ def _report(problem: Problem, runs: Sequence[Run], token: str, shown: int) -> Te
         for run, test in zip(runs, problem.tests, strict=True)
         if not is_correct(run, test.expected, problem)
     ]
-    reason = "passed" if not failed else "wrong_output" if failed[0][0].ok else failed[0][0].status
     failures = tuple(Failure(test.input, test.expected, _shown(run, problem)) for run, test in failed[:shown])
-    return TestReport(len(problem.tests) - len(failed), len(problem.tests), reason, failures)
+    return TestReport(len(problem.tests) - len(failed), len(problem.tests), verdict.reason, failures)
 
 
 def _shown(run: Run, problem: Problem) -> str:
     """Return what a program gave: its output, or how it failed and the last line of its complaint."""
     if run.ok:
         return output_text(run, problem)
-    lines = [line for line in run.stderr_tail.splitlines() if line.strip()]
-    return f"{run.status}: {lines[-1]}" if lines else run.status
+    last = _last_line(run.stderr_tail)
+    return f"{run.status}: {last}" if last else run.status
 
 
-_PASSED = Verdict(True, "passed")
+def _last_line(text: str) -> str:
+    lines = [line for line in text.split("\n") if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
 _NO_CODE = Verdict(False, "no_code")
 
 
-def _job(problem: Problem, program: str, part: slice, limits: Limits, token: str) -> Job:
+def _job(problem: Problem, program: str, limits: Limits, token: str, mode: str = "strict") -> Job:
     if problem.test_code is not None:
-        # Not run a second time: the tests of an in-process problem are all in the first part.
-        inputs = ("",) if part.start == 0 else ()
-        return Job(_with_tests(program, problem.test_code, token), inputs, None, limits)
-    inputs = tuple(test.input for test in problem.tests[part])
-    return Job(program, inputs, problem.entry_point if problem.kind == "call" else None, limits)
+        source = guarded_source(program, problem.test_code, token, problem.reference)
+        return Job(source, ("",), None, limits)
+    inputs = tuple(test.input for test in problem.tests)
+    prelude = PARITY[mode].prelude if mode in PARITY else ""
+    return Job(prelude + program, inputs, problem.entry_point if problem.kind == "call" else None, limits)
 
 
-def _with_tests(program: str, test_code: str, token: str) -> str:
-    """Return source that runs `program`, as an import would, then its tests, and prints `token` at the end.
+def _verdict(problem: Problem, runs: Sequence[Run], token: str, mode: str = "strict") -> Verdict:
+    cpu_s = sum(run.cpu_s for run in runs)
+    if problem.test_code is not None:
+        return _in_process_verdict(runs[0], token)
+    for number, (run, test) in enumerate(zip(runs, problem.tests, strict=True), 1):
+        if is_correct(run, test.expected, problem, mode):
+            continue
+        where = f"test {number} of {len(problem.tests)}"
+        if not ended_well(run, mode):
+            missing = _MISSING.findall(run.stderr_tail) if run.status == "runtime_error" else ()
+            if missing:
+                return Verdict(False, "missing_library", missing[-1].partition(".")[0], cpu_s)
+            return Verdict(False, run.status, f"{where}: {_last_line(run.stderr_tail) or run.status}", cpu_s)
+        reason = "wrong_output" if grading_flag(problem) is None else "undecided"
+        return Verdict(False, reason, f"{where}: {_difference(run, test, problem)}", cpu_s)
+    return Verdict(True, "passed", "", cpu_s)
 
-    Without the token, a program that leaves the process early would count as passing.
-    """
-    return (
-        "__name__ = 'candidate'\n"
-        f"exec(compile({program!r}, 'candidate.py', 'exec'), globals())\n"
-        f"{test_code}\n"
-        f"print('\\n{token}')\n"
+
+def _unsettled(problem: Problem, runs: Sequence[Run], mode: str) -> bool:
+    """Whether no run fails before those that were skipped."""
+    for place, run in enumerate(runs):
+        if run.status == "skipped":
+            return True
+        if problem.test_code is None and not is_correct(run, problem.tests[place].expected, problem, mode):
+            return False
+    return False
+
+
+def _difference(run: Run, test: Test, problem: Problem) -> str:
+    got, expected = (" ".join(text.split()) for text in (output_text(run, problem), test.expected))
+    start = next((n for n, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b), 0)
+    start = max(0, start - 20) if start > 40 else 0  # what long outputs have in common tells nothing
+    got, expected = (
+        ("…" if start else "") + text[start : start + 60] + ("…" if len(text) > start + 60 else "")
+        for text in (got, expected)
     )
+    return f"got {got!r}, expected {expected!r}"
 
 
-def _verdict(problem: Problem, runs: Sequence[Run], part: slice, token: str) -> Verdict:
-    if problem.test_code is not None:
-        (run,) = runs
-        if not run.ok:
-            wrong = run.status == "runtime_error" and "AssertionError" in run.stderr_tail
-            return Verdict(False, "wrong_output" if wrong else run.status)
-        lines = run.stdout.rstrip().rsplit(b"\n", 1)
-        return _PASSED if lines[-1] == token.encode() else Verdict(False, "left_early")
-    for run, test in zip(runs, problem.tests[part], strict=True):
-        if not is_correct(run, test.expected, problem):
-            return Verdict(False, "wrong_output" if run.ok else run.status)
-    return _PASSED
+def _in_process_verdict(run: Run, token: str) -> Verdict:
+    said = outcome_of(run.stdout, token)
+    if run.status in _LIMITS or (said is None and not run.ok):
+        return Verdict(False, run.status, _last_line(run.stderr_tail), run.cpu_s)
+    reason, detail = said or ("left_early", "the process ended before its tests did")
+    if reason == "passed" and not run.ok:  # it failed while it shut down
+        reason, detail = run.status, _last_line(run.stderr_tail)
+    return Verdict(reason == "passed", reason, detail, run.cpu_s)

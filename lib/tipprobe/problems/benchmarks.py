@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import ast
 import base64
+import hashlib
 import io
 import json
 import pickle
 import re
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tipprobe.problems import inprocess
@@ -39,25 +40,26 @@ IN_PROCESS_LIMIT_S = 30.0
 BIGCODEBENCH_LIMIT_S = 60.0
 LIVECODEBENCH_LIMIT_S = 6.0
 SLOW_LIMIT_S = 20.0
-#: LiveCodeBench's published list of problems that comparing with one output misjudges.
+#: LiveCodeBench's published list of problems that comparing with one output misjudges, as grading flags
+#: (`tipprobe.sandbox.compare.FLAGS`).
 LIVECODEBENCH_ERRATA = {
-    "abc311_c": "several answers",
-    "abc326_d": "several answers",
-    "abc327_b": "several answers",
-    "abc333_e": "several answers",
-    "abc343_a": "several answers",
-    "abc343_e": "several answers",
-    "abc362_c": "several answers",
-    "arc185_c": "several answers",
-    "find-the-peaks": "several answers",
-    "find-words-containing-character": "several answers",
-    "generate-binary-strings-without-adjacent-zeros": "several answers",
+    "abc311_c": "multiple_answers",
+    "abc326_d": "multiple_answers",
+    "abc327_b": "multiple_answers",
+    "abc333_e": "multiple_answers",
+    "abc343_a": "multiple_answers",
+    "abc343_e": "multiple_answers",
+    "abc362_c": "multiple_answers",
+    "arc185_c": "multiple_answers",
+    "find-the-peaks": "multiple_answers",
+    "find-words-containing-character": "multiple_answers",
+    "generate-binary-strings-without-adjacent-zeros": "multiple_answers",
     "abc337_e": "interactive",
     "abc355_e": "interactive",
-    "abc350_c": "wrong statement or tests",
-    "apply-operations-to-make-string-empty": "wrong statement or tests",
-    "arc189_a": "wrong statement or tests",
-    "most-frequent-ids": "wrong statement or tests",
+    "abc350_c": "wrong_tests",
+    "apply-operations-to-make-string-empty": "wrong_tests",
+    "arc189_a": "wrong_tests",
+    "most-frequent-ids": "wrong_tests",
 }
 #: MBPP+ functions whose result has an order nobody asked for: their reference lists the items of a set.
 UNORDERED_RESULTS = {"find_dissimilar", "Diff"}
@@ -284,6 +286,8 @@ def _humanevalplus(record: Record) -> Problem:
 
 def _bigcodebench(record: Record) -> Problem:
     head = _text(record["code_prompt"])
+    if inprocess.test_methods(_text(record["test"])) == 0:
+        raise Unusable("no tests")
     return Problem(
         id=record["task_id"],
         statement=_text(record["instruct_prompt"]).strip(),
@@ -369,7 +373,7 @@ def _livecodebench(record: Record) -> Problem:
         if isinstance(record.get(key), str)
     }
     if record["question_id"] in LIVECODEBENCH_ERRATA:
-        meta["errata"] = LIVECODEBENCH_ERRATA[record["question_id"]]
+        meta["grading"] = LIVECODEBENCH_ERRATA[record["question_id"]]
     return Problem(
         id=record["question_id"],
         statement=_text(record["question_content"]).strip(),
@@ -411,9 +415,9 @@ def _codecontests(record: Record) -> Problem:
 def _codecontests_reduced(record: Record) -> Problem:
     """Convert the smaller shape in which hidden tests are one list and the way of grading is named."""
     grading = record["grading"]
-    if grading not in ("exact", "float_1e-6", "slow_in_cpython"):
+    if grading not in ("exact", "float_1e-6", "slow_in_cpython", "needs_checker_or_suspect"):
         raise Unusable(f"cannot be graded by comparing outputs ({grading})")
-    return _contest_problem(
+    problem = _contest_problem(
         record,
         _pairs(record["public_tests"]),
         _pairs(record["hidden_tests"]),
@@ -421,6 +425,98 @@ def _codecontests_reduced(record: Record) -> Problem:
         SLOW_LIMIT_S if grading == "slow_in_cpython" else 0.0,
         tolerance=1e-6 if grading == "float_1e-6" else 0.0,
     )
+    if grading == "needs_checker_or_suspect":
+        return replace(problem, meta={"grading": "checker"} | problem.meta)
+    return problem
+
+
+_ANY_ANSWER = re.compile(
+    r"\b(?:print|output|display|report|return|give|write) (?:out )?any"
+    r"(?:[.,!]| of (?:them|these)| (?:one|such|valid|suitable|possible|correct|answer|solution|optimal)\b)",
+    re.IGNORECASE,
+)
+_INTERACTIVE = re.compile(r"\binteractive (?:problem|task)\b|\bthe interaction (?:will|starts|ends)\b", re.I)
+
+
+def flag_in(statement: str) -> dict[str, str]:
+    """Return ``{"grading": flag}`` where a contest's statement itself says that its answer is not one text.
+
+    It finds the usual phrases, so a statement without them may still need a checker.
+    """
+    if _INTERACTIVE.search(statement):
+        return {"grading": "interactive"}
+    return {"grading": "multiple_answers"} if _ANY_ANSWER.search(statement) else {}
+
+
+def _codeforces(record: Record) -> Problem:
+    """Convert open-r1's Codeforces records; their generated tests are files of their own and not read."""
+    if record.get("input_mode") == "file":
+        raise Unusable("reads or writes a named file")
+    examples, official = (
+        tuple(Test(test["input"], test["output"]) for test in record.get(key) or ())
+        for key in ("examples", "official_tests")
+    )
+    if not examples and not official:
+        raise Unusable("no tests")
+    parts = [record.get(key) or "" for key in ("description", "input_format", "output_format", "note")]
+    flag = flag_in("\n".join(parts))
+    if record.get("interaction_format"):
+        flag = {"grading": "interactive"}
+    elif record.get("generated_checker"):
+        flag = {"grading": "checker"}
+    heads = ("", "Input\n\n", "Output\n\n", "Note\n\n")
+    return Problem(
+        id=record["id"],
+        statement="\n\n".join(h + _text(part).strip() for h, part in zip(heads, parts, strict=True) if part),
+        examples=examples,
+        tests=tuple(dict.fromkeys([*examples, *official])),
+        time_limit_s=max(2.0, record.get("time_limit") or 0.0),
+        meta={
+            "rating": record.get("rating"),
+            "all_official_tests": bool(record.get("official_tests_complete")),
+            **flag,
+        },
+    )
+
+
+# --- TACO -------------------------------------------------------------------------------------------------
+
+
+def _taco(record: Record) -> Problem:
+    packed = json.loads(record["input_output"] or "{}")
+    inputs, outputs, name = packed.get("inputs") or (), packed.get("outputs") or (), packed.get("fn_name")
+    if not inputs or len(inputs) != len(outputs):
+        raise Unusable("no tests")
+
+    def text(value: Any) -> str:
+        return "\n".join(value) if isinstance(value, list) else value
+
+    if name:
+        wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
+        values = [output[0] for output in outputs] if wrapped else outputs
+        tests = tuple(
+            Test(", ".join(map(repr, args)), repr(value)) for args, value in zip(inputs, values, strict=True)
+        )
+    else:
+        tests = tuple(Test(text(a), text(b)) for a, b in zip(inputs, outputs, strict=True))
+    solutions = json.loads(record.get("solutions") or "[]")
+    seconds = re.match(r"[\d.]+", str(record.get("time_limit") or ""))
+    return Problem(
+        id=record.get("url") or record.get("name") or short_id(record["question"]),
+        statement=_text(record["question"]).strip(),
+        kind="call" if name else "stdin",
+        entry_point=name,
+        starter_code=_text(record.get("starter_code") or ""),
+        tests=tests,
+        reference=solutions[0] if solutions else None,
+        time_limit_s=max(2.0, float(seconds[0]) if seconds else 0.0),
+        meta={"difficulty": record.get("difficulty"), **({} if name else flag_in(record["question"]))},
+    )
+
+
+def short_id(text: str) -> str:
+    """Return a name for a record that has none, from its text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _contest_problem(
@@ -444,6 +540,7 @@ def _contest_problem(
         tolerance=tolerance,
         # Limits are made for C++; Python never gets less than the default.
         time_limit_s=max(2.0, seconds),
+        meta=flag_in(record["description"]),
     )
 
 
@@ -468,4 +565,6 @@ FORMATS = (
     _format(
         "CodeContests (reduced)", "name description public_tests hidden_tests grading", _codecontests_reduced
     ),
+    _format("Codeforces", "id description examples official_tests input_format", _codeforces),
+    _format("TACO", "question solutions input_output starter_code", _taco),
 )

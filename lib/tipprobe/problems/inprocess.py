@@ -1,9 +1,11 @@
 """Source of tests that run in the program's own process.
 
-Two benchmarks need it: evalplus publishes hundreds of inputs a problem without outputs, and asks whether a
-program agrees with the reference on each; BigCodeBench publishes `unittest` classes.  A process for each of
-those inputs would cost minutes a problem, so one process runs them all.  Such a test can be cheated by a
-program that looks for the reference in memory; for programs that models write by themselves it is fair.
+Three benchmarks need it: evalplus publishes hundreds of inputs a problem without outputs, and asks whether a
+program agrees with the reference on each; BigCodeBench publishes `unittest` classes; MBPP and AceCode hold
+asserts that mean something else once they are rewritten.  One process runs program and tests, so a harness
+undoes or notices what the program does to them (`tipprobe.problems.harness`).  A program that sets out to
+cheat can still find the reference or the harness in memory; one that a model wrote to solve the problem does
+not.
 """
 
 from __future__ import annotations
@@ -11,13 +13,28 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from tipprobe.problems.asserts import NotCalls, parse
 from tipprobe.sandbox.worker.literals import decode_arguments
 
 _AGREEMENT = '''
+def _tipprobe_plain(value):
+    """Whether no part of a value is of a class that could say itself what it equals."""
+    from collections import Counter, OrderedDict, defaultdict
+
+    kind = type(value)
+    if kind in (dict, Counter, OrderedDict, defaultdict):
+        return all(_tipprobe_plain(k) and _tipprobe_plain(v) for k, v in dict.items(value))
+    if kind in (list, tuple, set, frozenset):
+        return all(map(_tipprobe_plain, value))
+    made_in_python = kind.__flags__ & 1 << 9
+    return not made_in_python or kind.__module__ == "numpy"
+
+
 def _tipprobe_same(given, wanted, tolerance):
     """Equal, or as close as the benchmark allows; the types of floats and of sequences must agree then."""
     if given == wanted:
@@ -45,7 +62,8 @@ def _tipprobe_agree(candidate, reference, inputs, tolerance, view):
     for arguments in inputs:
         wanted = reference(*deepcopy(arguments))
         given = candidate(*deepcopy(arguments))
-        if not _tipprobe_same(view(given), view(wanted), tolerance):
+        plain = _tipprobe_plain(given) or not _tipprobe_plain(wanted)
+        if not plain or not _tipprobe_same(view(given), view(wanted), tolerance):
             raise AssertionError("disagrees with the reference on " + repr(arguments)[:200])
 '''
 
@@ -61,8 +79,33 @@ import unittest as _tipprobe_unittest
 _tipprobe_result = _tipprobe_unittest.TextTestRunner(verbosity=0).run(
     _tipprobe_unittest.defaultTestLoader.loadTestsFromTestCase(TestCases)
 )
-if not _tipprobe_result.wasSuccessful() or not _tipprobe_result.testsRun:
-    raise SystemExit(1)
+
+
+class NoTestsRan(Exception):
+    pass
+
+
+def _tipprobe_judge(result):
+    for kind, problems in (("failed", result.failures), ("ended in an error", result.errors)):
+        for case, text in problems:
+            lines = text.strip().split("\\n")
+            last = next((l for l in reversed(lines) if l[:1].strip() and ": " in l), lines[-1])
+            missing = last.partition("No module named ")[2].strip("'")
+            if missing and last.startswith("ModuleNotFoundError"):
+                raise ModuleNotFoundError(last, name=missing)
+            error = AssertionError if kind == "failed" else RuntimeError
+            raise error(str(case).split()[0] + " " + kind + ": " + last)
+    if result.unexpectedSuccesses:
+        raise AssertionError("a test that is expected to fail passed")
+    if result.testsRun == len(result.skipped):
+        raise NoTestsRan("no test ran")
+    for case, reason in result.skipped:
+        # A test marked with @skip says so on its own; any other skip was made while the program ran.
+        if not getattr(getattr(case, case._testMethodName, None), "__unittest_skip__", False):
+            raise AssertionError(str(case).split()[0] + " was skipped: " + reason)
+
+
+_tipprobe_judge(_tipprobe_result)
 """
 
 _ROOT = """
@@ -72,9 +115,64 @@ for _tipprobe_arguments in {inputs}:
 """
 
 
+def guarded_source(program: str, test_code: str, token: str, reference: str | None = None) -> str:
+    """Return source that runs `program`, then its tests, and says with `token` how it went.
+
+    See `tipprobe.problems.harness.run` for what it says, and `outcome_of` for reading it.
+    """
+    guarded = sorted(imported_names(test_code, reference or ""))
+    return f"{_harness()}\n\nrun({program!r}, {test_code!r}, {token!r}, {guarded!r})\n"
+
+
+def outcome_of(stdout: bytes, token: str) -> tuple[str, str] | None:
+    """Return what `guarded_source` said, (outcome, detail), None if it never came to that."""
+    lines = [line for line in stdout.split(b"\n") if line.startswith(token.encode() + b" ")]
+    if not lines:
+        return None
+    outcome, _, detail = lines[-1].decode("utf-8", "replace").partition(" ")[2].partition(" ")
+    return outcome, detail
+
+
+@cache
+def _harness() -> str:
+    return Path(__file__).with_name("harness.py").read_text(encoding="utf-8")
+
+
+def imported_names(*sources: str) -> set[str]:
+    """Return the modules that pieces of source import, whatever the depth; broken source imports none."""
+    names: set[str] = set()
+    for source in sources:
+        try:
+            nodes = list(ast.walk(parse(source)))
+        except SyntaxError:
+            continue
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module)
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "exec" and node.args:
+                inner = node.args[0]  # the reference that `agreement_source` brings
+                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                    names |= imported_names(inner.value)
+    return names - {"__future__"}
+
+
+def test_methods(test: str) -> int | None:
+    """Return how many test methods the class ``TestCases`` of `test` has; None where that cannot be seen
+    (it inherits from something else than TestCase, or is no class of this file)."""
+    for node in parse(test).body:
+        if isinstance(node, ast.ClassDef) and node.name == "TestCases":
+            if [ast.unparse(base).rpartition(".")[2] for base in node.bases] != ["TestCase"]:
+                return None
+            functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+            return sum(isinstance(item, functions) and item.name.startswith("test") for item in node.body)
+    return None
+
+
 def unittest_source(test: str) -> str:
-    """Return `test`, which defines the class ``TestCases``, followed by code that runs it and exits with 1
-    if a test fails or none ran."""
+    """Return `test`, which defines the class ``TestCases``, followed by code that runs it and raises if a
+    test fails, is skipped while the program runs, or none ran."""
     return test.rstrip() + "\n" + _UNITTEST
 
 

@@ -4,7 +4,7 @@
 ...     runs = sandbox.run([Job("print(int(input()) * 2)", inputs=("21", "4"))])
 """
 
-from tipprobe.sandbox.compare import canonical, is_correct, vote_key
+from tipprobe.sandbox.compare import canonical, grading_flag, is_correct, vote_key
 from tipprobe.sandbox.extract import Extraction, extract_code
 from tipprobe.sandbox.isolation import IsolationError, IsolationReport
 from tipprobe.sandbox.pool import Sandbox
@@ -25,6 +25,7 @@ __all__ = [
     "decode_value",
     "encode_value",
     "extract_code",
+    "grading_flag",
     "is_correct",
     "vote_key",
 ]

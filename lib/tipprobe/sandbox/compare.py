@@ -19,12 +19,14 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Callable, Iterable
 from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any
 
-from tipprobe.errors import DataError
+from tipprobe.errors import DataError, ParameterError
 from tipprobe.problems.schema import Problem
+from tipprobe.sandbox.modes import MODES, PARITY, Mode
 from tipprobe.sandbox.types import Run
 from tipprobe.sandbox.worker.literals import NotPlain, decode_value, encode_value
 
@@ -58,19 +60,23 @@ def vote_key(run: Run, problem: Problem) -> str | None:
     return f"sha256:{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-def is_correct(run: Run, expected: str, problem: Problem) -> bool:
+def is_correct(run: Run, expected: str, problem: Problem, mode: str = "strict") -> bool:
     """Return whether a run ended well and gave the expected output.
 
+    Where the problem has a `grading_flag`, False means only that the output is not the published one.
+
+    Args:
+        run: of one test.
+        expected: the test's output.
+        problem: what kind of output it is, and the tolerance in mode ``strict``.
+        mode: whose rules to compare by, see `tipprobe.sandbox.modes`.
+
     Raises:
-        DataError: `expected` of a call problem is not a literal, or the problem cannot be graded by comparing
-            outputs (``meta["needs_checker"]`` is true).
+        DataError: `expected` of a call problem is not a literal, or the mode knows no problems of this kind.
+        ParameterError: there is no such mode.
     """
-    if problem.meta.get("needs_checker"):
-        raise DataError(
-            f"problem {problem.id!r} accepts several outputs and needs a checker; comparing with one of "
-            "them would reject right programs: leave it out"
-        )
-    if not run.ok:
+    rules = _rules(mode)
+    if not ended_well(run, mode):
         return False
     actual = output_text(run, problem)
     if problem.kind == "call":
@@ -82,12 +88,63 @@ def is_correct(run: Run, expected: str, problem: Problem) -> bool:
             given = decode_value(actual)
         except ValueError:
             return False
+        if rules is not None:
+            return _of_kind(rules.same_value, mode, problem)(given, wanted)
         return _canonical_value(given) == _canonical_value(wanted) or _same_value(
             given, wanted, problem.tolerance
         )
+    if rules is not None:
+        return _of_kind(rules.same_text, mode, problem)(actual, expected)
     return canonical(actual, problem) == canonical(expected, problem) or _same_text(
         actual, expected, problem.tolerance
     )
+
+
+def ended_well(run: Run, mode: str = "strict") -> bool:
+    """Return whether a run ended in a way that leaves its output to be compared."""
+    rules = _rules(mode)
+    if run.ok or rules is None or not rules.any_exit_code:
+        return run.ok
+    return run.status == "runtime_error" and bool(run.exit_code) and "Traceback (most" not in run.stderr_tail
+
+
+def check_mode(mode: str, problems: Iterable[Problem] = ()) -> None:
+    """Raise ParameterError if there is no such mode, DataError if it cannot compare one of the problems."""
+    rules = _rules(mode)
+    for problem in problems:
+        if rules is not None and problem.kind != "unittest":
+            _of_kind(rules.same_value if problem.kind == "call" else rules.same_text, mode, problem)
+
+
+def _rules(mode: str) -> Mode | None:
+    """Return what a parity mode compares by, None for ``strict``."""
+    if mode not in MODES:
+        raise ParameterError(f"no mode {mode!r}: the modes are {', '.join(MODES)}")
+    return PARITY.get(mode)
+
+
+def _of_kind(
+    compare: Callable[[Any, Any], bool] | None, mode: str, problem: Problem
+) -> Callable[[Any, Any], bool]:
+    if compare is None:
+        what = "values that functions return" if problem.kind == "call" else "what programs print"
+        raise DataError(f"mode {mode!r} does not compare {what}, as problem {problem.id!r} needs: use strict")
+    return compare
+
+
+#: Why comparing with the one published output may misjudge a right program, as ``meta["grading"]`` says.
+FLAGS: dict[str, str] = {
+    "checker": "the judges use a checker, which the record does not bring or which is not run here",
+    "multiple_answers": "the statement accepts any of several answers",
+    "interactive": "the program would have to talk with a judge",
+    "wrong_tests": "the benchmark's authors list its statement or tests as wrong",
+}
+
+
+def grading_flag(problem: Problem) -> str | None:
+    """Return why the tests of `problem` cannot prove a program wrong (a key of `FLAGS`), None if they can."""
+    flag = problem.meta.get("grading")
+    return flag if flag in FLAGS else None
 
 
 def output_text(run: Run, problem: Problem) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -97,9 +97,13 @@ class Run:
         return self.status == "ok"
 
 
+#: Called with (job number, input number, run) after each run; True skips the job's other inputs.
+StopWhen = Callable[[int, int, Run], bool]
+
+
 class Executor(Protocol):
     """What the rest of the package needs of `tipprobe.sandbox.Sandbox`."""
 
-    def run(self, jobs: Sequence[Job]) -> list[list[Run]]:
+    def run(self, jobs: Sequence[Job], *, stop_when: StopWhen | None = None) -> list[list[Run]]:
         """Run every job on every one of its inputs; one list a job, one `Run` an input, in order."""
         ...
