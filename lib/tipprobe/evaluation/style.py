@@ -24,6 +24,13 @@ PALETTE: dict[str, str] = {
     "erpo": "#009e73",
     "grpo_random": "#56b4e9",
     "grpo_oracle": "#d55e00",
+    "best_of_2": "#999999",
+    "self_hint": "#56b4e9",
+    "opro": "#e69f00",
+    "gepa": "#d55e00",
+    "ctrl": "#cc79a7",
+    "tipcoder_sft": "#0072b2",
+    "tipcoder_rl": "#009e73",
 }
 #: The same for those who see no colour at all.
 MARKERS: dict[str, str] = {
@@ -34,6 +41,13 @@ MARKERS: dict[str, str] = {
     "erpo": "D",
     "grpo_random": "P",
     "grpo_oracle": "X",
+    "best_of_2": "o",
+    "self_hint": "P",
+    "opro": "^",
+    "gepa": "X",
+    "ctrl": "v",
+    "tipcoder_sft": "s",
+    "tipcoder_rl": "D",
 }
 #: For what is not about methods: a strong and a weak line, and what the paper reported.
 INK, FAINT, REPORTED = "#333333", "#bbbbbb", "#000000"

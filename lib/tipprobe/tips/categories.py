@@ -1,0 +1,280 @@
+"""What kind of help a tip gives: the paper's six categories, by a rule that anybody can read.
+
+The first rule whose pattern occurs in the tip decides, in the order of `RULES`: what is most specific comes
+first, and what matches nothing clarifies what the statement means.  `labelled.jsonl` beside this module holds
+tips that were labelled by hand without looking at the rule; `agreement` compares the two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tipprobe.errors import DataError
+from tipprobe.problems.schema import read_jsonl
+from tipprobe.tips.results import TipResults
+
+LABELLED = Path(__file__).with_name("labelled.jsonl")
+#: Category -> name in tables, in the paper's order.
+CATEGORIES = {
+    "semantic_constraint_clarification": "semantic or constraint clarification",
+    "boundary_edge_case": "boundary or edge case",
+    "index_order_output_alignment": "index, order or output",
+    "algorithmic_strategy_invariant": "algorithm or invariant",
+    "type_parsing_api": "type, parsing or API",
+    "numerical_formula_precision": "number, formula or precision",
+}
+OTHERWISE = "semantic_constraint_clarification"
+
+
+def _words(*stems: str) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(stems)})", re.IGNORECASE)
+
+
+#: (category, words whose beginning decides), the first match wins.
+RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "type_parsing_api",
+        _words(
+            "pars",
+            "string",
+            "integers? or float",
+            "type",
+            "convert",
+            "cast",
+            "import",
+            "librar",
+            "encod",
+            "argument",
+            "keyword",
+            "dict",
+            "json",
+            "read the input",
+            "input line",
+            "whitespace",
+        ),
+    ),
+    (
+        "numerical_formula_precision",
+        _words(
+            "round",
+            "quotient",
+            "remainder",
+            "divi",
+            "half",
+            "halv",
+            "precision",
+            "float",
+            "overflow",
+            "modul",
+            "squar",
+            "times",
+            "multipl",
+            "weigh",
+            "average",
+            "formula",
+            "decimal",
+            "product",
+            "power",
+            "percent",
+        ),
+    ),
+    (
+        "algorithmic_strategy_invariant",
+        _words(
+            "algorithm",
+            "complexit",
+            "dynamic programming",
+            "pointer",
+            "stack",
+            "recurs",
+            "greedy",
+            "invariant",
+            "running",
+            "keep track",
+            "each total",
+            "total",
+            "sort (?:first|before)",
+            "one pass",
+            "linear",
+            "hash",
+        ),
+    ),
+    (
+        "boundary_edge_case",
+        _words(
+            "empty",
+            "zero",
+            r"0\b",
+            "boundar",
+            "edge",
+            "inclusive",
+            "exclusive",
+            "exactly",
+            "equal to",
+            "no number may",
+            "limit",
+            "at least",
+            "at most",
+            "single",
+            "only one element",
+            "itself",
+            "distance",
+            "includes",
+            "leaves out",
+            "never empty",
+            "no number at the end",
+            "without partner",
+            "near enough",
+        ),
+    ),
+    (
+        "index_order_output_alignment",
+        _words(
+            "index",
+            "position",
+            "order",
+            "first",
+            "last",
+            "start",
+            "count(?:ed|s)? from",
+            "left",
+            "right",
+            "front",
+            "back",
+            "neighbou?r",
+            "sorted",
+            "print",
+            "output",
+            "format",
+            "newline",
+            "space",
+            "mirror",
+            "ascending",
+            "descending",
+            "rotat",
+            "place",
+        ),
+    ),
+)
+
+
+def categorise(tip: str) -> str:
+    """Return the category of a tip, a key of `CATEGORIES`."""
+    return next((category for category, pattern in RULES if pattern.search(tip)), OTHERWISE)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How the rule compares with labels given by hand.
+
+    Attributes:
+        n: labelled tips.
+        same: tips on which both agree.
+        kappa: Cohen's kappa, the share of agreement beyond chance; NaN if both used one category only.
+        table: counts, hand labels by row, the rule by column.
+    """
+
+    n: int
+    same: int
+    kappa: float
+    table: pd.DataFrame
+
+
+def labelled(path: Path = LABELLED) -> list[tuple[str, str]]:
+    """Return the hand-labelled tips as (tip, category).
+
+    Raises:
+        DataError: a line has another category than those of `CATEGORIES`.
+    """
+    pairs = [(record["tip"], record["category"]) for record in read_jsonl(path)]
+    for number, (_, category) in enumerate(pairs, 1):
+        if category not in CATEGORIES:
+            raise DataError(
+                f"{path}, line {number}: {category!r} is none of the categories {', '.join(CATEGORIES)}"
+            )
+    return pairs
+
+
+def agreement(pairs: Sequence[tuple[str, str]]) -> Agreement:
+    """Compare the rule with hand labels."""
+    names = list(CATEGORIES)
+    counts = np.zeros((len(names), len(names)), dtype=int)
+    for tip, category in pairs:
+        counts[names.index(category), names.index(categorise(tip))] += 1
+    n, same = int(counts.sum()), int(np.trace(counts))
+    chance = float((counts.sum(axis=0) * counts.sum(axis=1)).sum()) / n**2
+    kappa = (same / n - chance) / (1 - chance) if chance < 1 else float("nan")
+    return Agreement(n, same, kappa, pd.DataFrame(counts, index=names, columns=names))
+
+
+def category_table(results: TipResults, methods: Sequence[str], selector: str) -> pd.DataFrame:
+    """Return what selected tips did, by category.
+
+    Args:
+        results: trials.
+        methods: whose tips count.
+        selector: whose choices count.
+
+    Returns:
+        One row a category and a last row ``total``: ``category, title, selected, positive, negative, net,
+        positive_rate``.  *Positive* repaired a base failure, *negative* broke a correct base program; the
+        rate is in percent of the two, empty where there are none.
+    """
+    counts = {name: [0, 0, 0] for name in CATEGORIES}
+    for method in methods:
+        for row in results.cells(method):
+            for trial, choices in row:
+                index = choices[selector].index
+                tip = trial.branches[index].tip
+                if tip is None:
+                    continue
+                before, after = trial.branches[0].passed, trial.branches[index].passed
+                tally = counts[categorise(tip)]
+                tally[0] += 1
+                tally[1] += after and not before
+                tally[2] += before and not after
+    counts["total"] = [sum(column) for column in zip(*counts.values(), strict=True)]
+    return pd.DataFrame(
+        [
+            {
+                "category": name,
+                "title": CATEGORIES.get(name, name),
+                "selected": selected,
+                "positive": positive,
+                "negative": negative,
+                "net": positive - negative,
+                "positive_rate": 100 * positive / (positive + negative) if positive + negative else None,
+            }
+            for name, (selected, positive, negative) in counts.items()
+        ]
+    )
+
+
+def changed_by_tips(
+    results: TipResults, methods: Sequence[str], selector: str
+) -> tuple[list[dict[str, str | int]], list[dict[str, str | int]]]:
+    """Return the selected tips that repaired and those that broke, a record each, in problem order."""
+    repaired: list[dict[str, str | int]] = []
+    broke: list[dict[str, str | int]] = []
+    for method in methods:
+        for row in results.cells(method):
+            for trial, choices in row:
+                branch = trial.branches[choices[selector].index]
+                if branch.tip is None or branch.passed == trial.branches[0].passed:
+                    continue
+                (repaired if branch.passed else broke).append(
+                    {
+                        "method": method,
+                        "run": trial.run,
+                        "problem_id": trial.problem_id,
+                        "tip": branch.tip,
+                        "category": categorise(branch.tip),
+                    }
+                )
+    return repaired, broke

@@ -1,0 +1,277 @@
+"""The second paper's claims, each checked against our trials; verdicts as in `evaluation.claims`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from tipprobe.evaluation import reported
+from tipprobe.evaluation.claims import (
+    CONTRADICTED,
+    NOT,
+    OPEN,
+    PARTLY,
+    REPRODUCED,
+    Judged,
+    combine,
+    side,
+)
+from tipprobe.evaluation.tables import interval_text
+from tipprobe.tips.results import TipResults
+from tipprobe.tips.trials import TITLES
+
+BASELINES = ("best_of_2", "opro", "gepa", "ctrl", "self_hint")
+TRAINED = ("tipcoder_sft", "tipcoder_rl")
+
+
+@dataclass(frozen=True)
+class TipEvidence:
+    """What claims about tips are judged by.
+
+    Attributes:
+        results: trials.
+        selector: the reward model's name among the selectors; None where none was used.
+        best_of: from `tipprobe.tips.results.best_of_n_table`.
+        cost: from `tipprobe.tips.results.cost_table`.
+        categories: from `tipprobe.tips.categories.category_table`.
+    """
+
+    results: TipResults
+    selector: str | None
+    best_of: pd.DataFrame
+    cost: pd.DataFrame
+    categories: pd.DataFrame
+
+    def has(self, *methods: str) -> bool:
+        """Return whether all methods were run and a reward model selected."""
+        return self.selector is not None and set(methods) <= set(self.results.methods)
+
+
+@dataclass(frozen=True)
+class TipClaim:
+    """One claim; fields as in `tipprobe.evaluation.claims.Claim`."""
+
+    id: str
+    text: str
+    where: str
+    reported: str
+    rule: str
+    judge: Callable[[TipEvidence], Judged]
+
+
+_NO_DATA = Judged("–", OPEN)
+
+
+def _averages(method: str) -> list[float]:
+    rows = reported.table("tipcoder_table1")
+    rows = rows[(rows["benchmark"] == "average") & (rows["method"] == method)]
+    return rows["pass_at_1"].tolist()
+
+
+def _reported_gains(other: str, method: str = "tipcoder_rl") -> str:
+    gains = [a - b for a, b in zip(_averages(method), _averages(other), strict=True)]
+    return "; ".join(f"{gain:+.1f}" for gain in gains)
+
+
+def _above(method: str, *others: str) -> Callable[[TipEvidence], Judged]:
+    """Return a judge of "`method` is above each of `others`", all selected by the reward model."""
+
+    def judge(evidence: TipEvidence) -> Judged:
+        present = [other for other in others if other in evidence.results.methods]
+        if not present or not evidence.has(method):
+            return _NO_DATA
+        texts, verdicts = [], []
+        for other in present:
+            choice = "raw" if other == "base" else evidence.selector
+            gain = evidence.results.difference(method, evidence.selector, other, choice)
+            texts.append(f"{TITLES[other]} {interval_text(gain, sign=True)}")
+            verdicts.append(side(gain, 0.0, above=True))
+        return Judged("over " + "; ".join(texts), combine(verdicts))
+
+    return judge
+
+
+def _selection_pays(evidence: TipEvidence) -> Judged:
+    if not evidence.has("tipcoder_rl"):
+        return _NO_DATA
+    gain = evidence.results.difference("tipcoder_rl", evidence.selector, "tipcoder_rl", "raw")
+    return Judged(f"over always adopting {interval_text(gain, sign=True)}", side(gain, 0.0, above=True))
+
+
+def _selection_leaves_some(evidence: TipEvidence) -> Judged:
+    if not evidence.has("tipcoder_rl"):
+        return _NO_DATA
+    gap = evidence.results.difference("tipcoder_rl", "upper", "tipcoder_rl", evidence.selector)
+    return Judged(
+        f"oracle above the reward model {interval_text(gap, sign=True)}", side(gap, 0.0, above=True)
+    )
+
+
+def _exploration(evidence: TipEvidence) -> Judged:
+    if not evidence.has("tipcoder_rl", "best_of_2"):
+        return _NO_DATA
+    gain = evidence.results.difference("tipcoder_rl", "upper", "best_of_2", "upper")
+    return Judged(f"oracle bounds differ by {interval_text(gain, sign=True)}", side(gain, 0.0, above=True))
+
+
+def _cheaper(evidence: TipEvidence) -> Judged:
+    larger = evidence.best_of[evidence.best_of["n"] >= 8]
+    if not evidence.has("tipcoder_rl") or not len(larger):
+        return _NO_DATA
+    ours = evidence.cost.set_index("method").loc["tipcoder_rl"]
+    theirs = larger.iloc[0]
+    text = (
+        f"{ours['pass_at_1']:.1f} with {ours['tokens']:.0f} tokens against {theirs['mean']:.1f} "
+        f"[{theirs['low']:.1f}, {theirs['high']:.1f}] with {theirs['tokens']:.0f} (Best-of-{theirs['n']:.0f})"
+    )
+    if ours["tokens"] >= theirs["tokens"]:
+        return Judged(text, NOT)
+    if ours["pass_at_1"] > theirs["high"]:
+        return Judged(text, REPRODUCED)
+    if ours["pass_at_1"] < theirs["low"]:
+        return Judged(text, CONTRADICTED)
+    return Judged(text, PARTLY if ours["pass_at_1"] > theirs["mean"] else NOT)
+
+
+def _net_positive(evidence: TipEvidence) -> Judged:
+    if not evidence.has("tipcoder_rl"):
+        return _NO_DATA
+    total = evidence.categories.set_index("category").loc["total"]
+    gain = evidence.results.difference("tipcoder_rl", evidence.selector)
+    text = f"{total['positive']} repaired, {total['negative']} broken; Δ {interval_text(gain, sign=True)}"
+    return Judged(text, side(gain, 0.0, above=True))
+
+
+def _clarification_leads(evidence: TipEvidence) -> Judged:
+    rows = evidence.categories[evidence.categories["category"] != "total"].set_index("category")
+    if not evidence.has("tipcoder_rl") or not rows["positive"].sum():
+        return _NO_DATA
+    share = 100 * rows["positive"] / rows["positive"].sum()
+    text = ", ".join(f"{rows.loc[c, 'title']} {share[c]:.0f} %" for c in share.nlargest(2).index)
+    leads = share.idxmax() == "semantic_constraint_clarification"
+    return Judged(f"most repairs: {text}", REPRODUCED if leads else NOT)
+
+
+CLAIMS: tuple[TipClaim, ...] = (
+    TipClaim(
+        "tips_beat_base",
+        "TipCoder-RL with a reward model beats the base model",
+        "Table 1",
+        _reported_gains("base"),
+        "paired difference above 0",
+        _above("tipcoder_rl", "base"),
+    ),
+    TipClaim(
+        "tips_beat_baselines",
+        "TipCoder-RL beats every baseline under the same selector",
+        "Table 1",
+        "over the best baseline +1.8; +0.9; +1.0; +0.5",
+        "every paired difference above 0",
+        _above("tipcoder_rl", *BASELINES),
+    ),
+    TipClaim(
+        "sft_beats_self_hint",
+        "fine-tuning on distilled tips beats the untrained proposer (Self-Hint)",
+        "Table 1",
+        _reported_gains("self_hint", "tipcoder_sft"),
+        "paired difference above 0",
+        _above("tipcoder_sft", "self_hint"),
+    ),
+    TipClaim(
+        "rl_beats_sft",
+        "reinforcement with the marginal utility improves on fine-tuning",
+        "Table 1",
+        _reported_gains("tipcoder_sft"),
+        "paired difference above 0",
+        _above("tipcoder_rl", "tipcoder_sft"),
+    ),
+    TipClaim(
+        "tips_explore",
+        "tips open candidates that a second sample does not",
+        "Figure 2",
+        "bars only",
+        "oracle bound above Best-of-2's",
+        _exploration,
+    ),
+    TipClaim(
+        "selection_pays",
+        "selecting by a reward model beats always adopting the guided program",
+        "Figure 2",
+        "bars only",
+        "paired difference above 0",
+        _selection_pays,
+    ),
+    TipClaim(
+        "selection_gap",
+        "the reward model leaves some of the oracle's gain unrealised",
+        "Figure 2",
+        "bars only",
+        "oracle bound above the reward model's choice",
+        _selection_leaves_some,
+    ),
+    TipClaim(
+        "cheaper_than_best_of_8",
+        "one tip beats Best-of-8 with fewer tokens",
+        "Table 2",
+        "88.2 (2,812 tokens) against 84.2 (4,610); 73.8 (1,210), 73.5 (2,468); 43.9 (2,546), 44.6 (5,828)",
+        "fewer tokens, and pass@1 above the interval of Best-of-8; partly if above its mean",
+        _cheaper,
+    ),
+    TipClaim(
+        "net_positive",
+        "selected tips repair more than they break",
+        "Table 3",
+        "310 repaired, 117 broken of 6,504",
+        "paired difference of the selected program to the base program above 0",
+        _net_positive,
+    ),
+    TipClaim(
+        "clarification",
+        "clarifying what the statement means is the strongest source of repairs",
+        "Table 3",
+        "43.2 % of all repairs",
+        "the category with the most repairs; no interval",
+        _clarification_leads,
+    ),
+)
+
+
+def judge_tip_claims(evidence: TipEvidence) -> list[dict[str, Any]]:
+    """Return every claim with our numbers and a verdict: the records of `evaluation.claims.judge_claims`."""
+    judged = [(claim, claim.judge(evidence)) for claim in CLAIMS]
+    return [
+        {
+            "claim": claim.text,
+            "where": f"TipCoder, {claim.where}",
+            "reported": claim.reported,
+            "ours": outcome.ours,
+            "verdict": outcome.verdict,
+            "rule": claim.rule,
+            "id": claim.id,
+        }
+        for claim, outcome in judged
+    ]
+
+
+def claims_record(
+    label: str,
+    stand_in: bool,
+    results: TipResults,
+    tip_claims: Sequence[Mapping[str, Any]],
+    probes: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return what ``claims.json`` holds: the claims of both papers, or of this one alone without `probes`."""
+    claims = list(tip_claims)
+    if probes is not None:
+        return {**probes, "claims": [*probes["claims"], *claims]}
+    return {
+        "model": label,
+        "stand_in": stand_in,
+        "problems": {"tips": len(results.problem_ids)},
+        "samples": {"tips": results.runs},
+        "seeds": 1,
+        "claims": claims,
+    }

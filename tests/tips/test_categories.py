@@ -1,0 +1,85 @@
+"""The rule that sorts tips, and what selected tips did."""
+
+import math
+
+import pytest
+
+from tipprobe.errors import DataError
+from tipprobe.selection.types import Selection
+from tipprobe.tips.categories import (
+    CATEGORIES,
+    agreement,
+    categorise,
+    category_table,
+    changed_by_tips,
+    labelled,
+)
+from tipprobe.tips.results import TipResults
+from tipprobe.tips.trials import Branch, Trial
+
+
+@pytest.mark.parametrize(
+    ("tip", "category"),
+    [
+        ("An empty list gives -1.", "boundary_edge_case"),
+        ("Positions are counted from 1.", "index_order_output_alignment"),
+        ("Quotients are rounded toward zero.", "numerical_formula_precision"),
+        ("Parse each field as an integer.", "type_parsing_api"),
+        ("Two pointers keep track of the window.", "algorithmic_strategy_invariant"),
+        ("Duplicates count once.", "semantic_constraint_clarification"),
+        ("", "semantic_constraint_clarification"),
+    ],
+)
+def test_the_rule(tip, category):
+    assert categorise(tip) == category
+
+
+def test_agreement_by_hand():
+    boundary, order = "An empty list gives -1.", "Positions are counted from 1."
+    pairs = [(boundary, "boundary_edge_case")] * 2 + [
+        (order, "index_order_output_alignment"),
+        (order, "boundary_edge_case"),
+    ]
+    found = agreement(pairs)
+    assert (found.n, found.same) == (4, 3)
+    assert found.kappa == pytest.approx((0.75 - (3 / 4 * 2 / 4 + 1 / 4 * 2 / 4)) / 0.5)
+    assert found.table.loc["boundary_edge_case", "index_order_output_alignment"] == 1
+    assert math.isnan(agreement([(boundary, "boundary_edge_case")]).kappa)
+
+
+def test_labels_are_checked(tmp_path):
+    path = tmp_path / "labelled.jsonl"
+    path.write_text('{"tip": "x", "category": "edge"}\n')
+    with pytest.raises(DataError, match="line 1: 'edge' is none of"):
+        labelled(path)
+
+
+def trial(number, base, guided, tip, index):
+    branches = [Branch("base", None, "x", 1, 1, 0, base, "")]
+    if tip:
+        branches.append(Branch("guided", tip, "y", 1, 1, 1, guided, ""))
+    chosen = {"reward_model": Selection(index, (0.0,) * len(branches), "score")}
+    return Trial("self_hint", 0, f"p{number}", tuple(branches)), chosen
+
+
+def test_what_selected_tips_did():
+    empty, order = "An empty list gives -1.", "Positions are counted from 1."
+    cells = [
+        trial(0, False, True, empty, 1),  # repaired
+        trial(1, True, False, empty, 1),  # broke
+        trial(2, True, False, empty, 0),  # not selected
+        trial(3, True, True, order, 1),  # changed nothing
+        trial(4, False, None, None, 0),  # no tip
+    ]
+    base = [(Trial("base", 0, t.problem_id, t.branches[:1]), {}) for t, _ in cells]
+    trials, chosen = zip(*base, *cells, strict=True)
+    results = TipResults(trials, chosen, 100, 0)
+    table = category_table(results, ["self_hint"], "reward_model").set_index("category")
+    columns = ["selected", "positive", "negative", "net"]
+    assert table.loc["boundary_edge_case", columns].tolist() == [2, 1, 1, 0]
+    assert table.loc["index_order_output_alignment", columns].tolist() == [1, 0, 0, 0]
+    assert table.loc["total", columns].tolist() == [3, 1, 1, 0]
+    assert table.loc["total", "positive_rate"] == 50
+    assert list(table.index) == [*CATEGORIES, "total"]
+    repaired, broke = changed_by_tips(results, ["self_hint"], "reward_model")
+    assert [r["problem_id"] for r in repaired] == ["p0"] and [r["problem_id"] for r in broke] == ["p1"]
