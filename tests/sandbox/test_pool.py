@@ -199,15 +199,6 @@ def test_stop_when_skips_the_rest_of_a_job():
     assert asked == [(0, 0, b"1\n"), (0, 1, b""), (1, 0, b"1\n"), (1, 1, b"2\n")]
 
 
-def test_nondeterminism_is_found_when_asked_for(sandbox):
-    lucky = "import random\nprint(random.random())"
-    fixed = "import random\nrandom.seed(3)\nprint(random.random())"
-    jobs = [Job(source, ("1", "2")) for source in (lucky, fixed, "1 / 0")]
-    results = sandbox.run(jobs, check_nondeterminism=True)
-    assert [runs[1].status for runs in results] == ["nondeterministic", "ok", "runtime_error"]
-    assert [runs[1].status for runs in sandbox.run(jobs)] == ["ok", "ok", "runtime_error"]
-
-
 def test_what_the_wall_clock_stopped_idle_is_tried_again_alone(sandbox, monkeypatch):
     executed = []
     original = Sandbox._execute

@@ -40,6 +40,7 @@ from tipprobe.sandbox.isolation import (
     prove,
     require,
 )
+from tipprobe.sandbox.recheck import Recheck, run_rechecked
 from tipprobe.sandbox.types import Job, Run
 from tipprobe.sandbox.worker import wire
 from tipprobe.workers import cores
@@ -128,7 +129,7 @@ class Sandbox:
         *,
         progress: Callable[[int, int], None] | None = None,
         stop_when: StopWhen | None = None,
-        check_nondeterminism: bool = False,
+        check_nondeterminism: bool | Recheck = False,
     ) -> list[list[Run]]:
         """Run every job on every one of its inputs.
 
@@ -142,8 +143,10 @@ class Sandbox:
             stop_when: called with (job number, input number, run) after each run; True skips the job's
                 other inputs, for example ``lambda job, place, run: not run.ok``.  Of equal jobs only the
                 first is asked about.
-            check_nondeterminism: run each program once more, on the first input it handled, under the next
-                seed; where the outcome differs, all its good runs become ``nondeterministic``.
+            check_nondeterminism: run the first input of programs that may vary once more, under the next
+                seed; where the outcome differs, all the program's runs become ``nondeterministic``.  A
+                `Recheck` chooses other inputs and another way to compare.  `progress` counts the second runs
+                as jobs of their own.
 
         Returns:
             One list per job, one `Run` per input, in the order given.
@@ -153,6 +156,11 @@ class Sandbox:
             SandboxError: a worker could not be started, or five in a row died over the same execution through
                 no fault of the program.
         """
+        if check_nondeterminism:
+            recheck = check_nondeterminism if isinstance(check_nondeterminism, Recheck) else Recheck()
+            return run_rechecked(
+                self, jobs, recheck, progress=progress, stop_when=_among(len(jobs), stop_when)
+            )
         with self._exclusively():
             if self._report is None:
                 self._prove()
@@ -167,8 +175,6 @@ class Sandbox:
 
             self._execute(tasks, self.workers, count, stop_when)
             self._retry_starved(tasks, stop_when)
-            if check_nondeterminism:
-                self._check_nondeterminism(tasks)
         results: list[list[Run]] = [[] for _ in jobs]
         for task in tasks:
             for number, places in task.members:
@@ -265,19 +271,12 @@ class Sandbox:
                 if confirmed or stop_when:
                     break
 
-    def _check_nondeterminism(self, tasks: Sequence[_Task]) -> None:
-        pairs = []
-        for task in tasks:
-            place = next((n for n, run in enumerate(task.runs) if run.ok), None)
-            if place is not None:
-                again = task.fresh([place])
-                again.job = replace(again.job, seed=task.job.seed + 1)
-                pairs.append((task, task.runs[place], again))
-        self._execute([again for _, _, again in pairs], self.workers)
-        for task, first, again in pairs:
-            second = again.runs[0]
-            if (first.status, first.stdout, first.value) != (second.status, second.stdout, second.value):
-                task.runs = [replace(run, status="nondeterministic") if run.ok else run for run in task.runs]
+
+def _among(count: int, stop_when: StopWhen | None) -> StopWhen | None:
+    """Ask `stop_when` about the first `count` jobs only."""
+    if stop_when is None:
+        return None
+    return lambda job, place, run: job < count and stop_when(job, place, run)
 
 
 def _inconclusive(run: Run, job: Job) -> bool:

@@ -8,7 +8,6 @@ reward of 0.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from tipprobe.probes.rng import keyed_rng
 from tipprobe.probes.types import ProbeSet
 from tipprobe.problems.schema import Problem, Test
 from tipprobe.sandbox import Executor, Job, Limits, Run, extract_code, is_correct, vote_key
+from tipprobe.sandbox.recheck import Recheck, first_input, run_rechecked
 from tipprobe.training.methods import Reward
 
 #: Why a (candidate, probe) pair has no output, in the order of the metrics' columns.
@@ -37,12 +37,6 @@ REASONS = (
     "output_limit",
     "unusable_output",
     "nondeterministic",
-)
-#: Seed of the second run that looks for nondeterminism; the first runs under 0.
-RECHECK_SEED = 1
-#: A program without any of these words cannot behave differently under another seed or at another time.
-_MAY_VARY = re.compile(
-    r"\b(random|numpy|time|datetime|uuid|secrets|os|tempfile|hash|id|object|getpid|import_module|__import__|exec|eval)\b"
 )
 
 
@@ -133,7 +127,7 @@ def score_groups(
         inputs = tuple(dict.fromkeys(probes.inputs + tuple(test.input for test in tests)))
         for program, _ in programs:
             if program is not None:
-                batch.add(problem, program, inputs, recheck=probes.inputs[:1])
+                batch.add(problem, program, inputs, voted=bool(probes.inputs))
     batch.run()
     scored = []
     for problem, probes, tests, group, programs in zip(
@@ -214,43 +208,41 @@ def short_hash(text: str | None) -> str | None:
 
 
 class _Executions:
-    """The executions of one scoring call; equal programs of a problem run once."""
+    """The executions of one scoring call; equal programs of a problem run once.
+
+    A program whose answer on the first probe is another one under another seed has the status
+    ``nondeterministic`` on all its inputs.
+    """
 
     def __init__(self, sandbox: Executor, limits: Limits) -> None:
         self._sandbox, self._limits = sandbox, limits
         self._jobs: dict[tuple[str, str], Job] = {}
-        self._rechecks: dict[tuple[str, str], Job] = {}
+        self._voters: dict[tuple[str, str], Problem] = {}  # programs that have a probe to vote on
         self._runs: dict[tuple[str, str], dict[str, Run]] = {}
-        self._second: dict[tuple[str, str], Run] = {}
 
-    def add(self, problem: Problem, program: str, inputs: tuple[str, ...], recheck: tuple[str, ...]) -> None:
+    def add(self, problem: Problem, program: str, inputs: tuple[str, ...], voted: bool) -> None:
+        """Have a program run on `inputs`; `voted` says that the first of them is a probe."""
         key = (problem.id, program)
         if key in self._jobs or not inputs:
             return
         self._jobs[key] = Job(program, inputs, problem.entry_point, self._limits)
-        if recheck and _MAY_VARY.search(program):
-            self._rechecks[key] = Job(program, recheck, problem.entry_point, self._limits, RECHECK_SEED)
+        if voted:
+            self._voters[key] = problem
 
     def run(self) -> None:
-        jobs = list(self._jobs.values()) + list(self._rechecks.values())
-        results = self._sandbox.run(jobs) if jobs else []
-        first, second = results[: len(self._jobs)], results[len(self._jobs) :]
+        keys, jobs = list(self._jobs), list(self._jobs.values())
+        recheck = Recheck(
+            place=lambda n, job: first_input(n, job) if keys[n] in self._voters else None,
+            key=lambda n, run: vote_key(run, self._voters[keys[n]]),
+        )
+        results = run_rechecked(self._sandbox, jobs, recheck) if jobs else []
         self._runs = {
             key: dict(zip(job.inputs, runs, strict=True))
-            for (key, job), runs in zip(self._jobs.items(), first, strict=True)
+            for key, job, runs in zip(keys, jobs, results, strict=True)
         }
-        self._second = {key: run for key, (run,) in zip(self._rechecks, second, strict=True)}
 
     def get(self, problem: Problem, program: str, text: str) -> Run:
         return self._runs[problem.id, program][text]
-
-    def varies(self, problem: Problem, program: str) -> bool:
-        """Whether a second run under another seed answered differently."""
-        key = (problem.id, program)
-        if key not in self._second:
-            return False
-        first = self._runs[key][self._rechecks[key].inputs[0]]
-        return vote_key(first, problem) != vote_key(self._second[key], problem)
 
 
 def _extract(completion: Completion) -> tuple[str | None, str]:
@@ -267,8 +259,6 @@ def _outcomes(
     if program is None:
         reason = "truncated" if completion.finish_reason == "length" else "no_code"
         return (Outcome(reason),) * len(probes.probes)
-    if batch.varies(problem, program):
-        return (Outcome("nondeterministic"),) * len(probes.probes)
     return tuple(_outcome(batch.get(problem, program, text), problem) for text in probes.inputs)
 
 
@@ -296,7 +286,7 @@ def _labelled_tests(problem: Problem, reward: Reward) -> tuple[Test, ...]:
 
 
 def _passes(problem: Problem, candidate: Candidate, tests: tuple[Test, ...], batch: _Executions) -> bool:
-    if candidate.program is None or batch.varies(problem, candidate.program):
+    if candidate.program is None:
         return False
     runs = ((batch.get(problem, candidate.program, test.input), test.expected) for test in tests)
     return all(is_correct(run, expected, problem) for run, expected in runs)
