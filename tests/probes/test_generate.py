@@ -12,6 +12,7 @@ from tipprobe.probes import (
     merge_probe_sets,
     mutation_probes,
     probe_header,
+    probes_from,
     read_probe_header,
     read_probe_sets,
     write_probe_sets,
@@ -142,3 +143,23 @@ def test_mutations_and_merging():
     assert [p.input for p in b.probes] == ["3", "7"] and b.counts["duplicate"] == 1
     with pytest.raises(ParameterError, match="problem 'a'"):
         merge_probe_sets(PROBLEMS, written, list(reversed(mutated)))
+
+
+def test_sources_are_joined_as_asked_for():
+    problem = Problem("p", "Read n.", examples=(Test("1\n", "1\n"),))
+
+    class Writer:
+        revision = "scripted"
+
+        def sample(self, prompts, n, sampling, *, progress=None):
+            return [[Completion("77", 1, "stop")] for _ in prompts]
+
+    found = {
+        source: probes_from(source, [problem], Writer(), Sampling(), n=2, seed=0, max_chars=50)[0]
+        for source in ("model", "mutation", "both")
+    }
+    assert {s: {probe.source for probe in sets.probes} for s, sets in found.items()} == {
+        "model": {"example", "model"},
+        "mutation": {"example", "mutation"},
+        "both": {"example", "model", "mutation"},
+    }

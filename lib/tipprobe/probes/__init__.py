@@ -1,7 +1,13 @@
 """Probes: inputs without outputs that make candidate programs comparable, and the consensus they show."""
 
 from tipprobe.probes.consensus import Consensus, probe_consensus
-from tipprobe.probes.generate import generate_probes, merge_probe_sets, mutation_probes, probe_header
+from tipprobe.probes.generate import (
+    generate_probes,
+    merge_probe_sets,
+    mutation_probes,
+    probe_header,
+    probes_from,
+)
 from tipprobe.probes.mutate import mutate_examples
 from tipprobe.probes.types import (
     Probe,
@@ -27,6 +33,7 @@ __all__ = [
     "normalise",
     "probe_consensus",
     "probe_header",
+    "probes_from",
     "problem_fingerprint",
     "read_probe_header",
     "read_probe_sets",

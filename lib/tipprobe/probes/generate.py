@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tipprobe.errors import ParameterError
 from tipprobe.files import append_jsonl, complete_records
@@ -118,6 +118,41 @@ def merge_probe_sets(problems: Sequence[Problem], *sources: Sequence[ProbeSet]) 
         fingerprint = problem_fingerprint(problem)
         merged.append(ProbeSet(problem.id, tuple(seen.values()), dict(counts), fingerprint))
     return merged
+
+
+def probes_from(
+    source: Literal["model", "mutation", "both"],
+    problems: Sequence[Problem],
+    sampler: Sampler | None,
+    sampling: Sampling | None,
+    *,
+    n: int,
+    seed: int,
+    max_chars: int,
+    progress: Callable[[int, int], None] | None = None,
+    path: Path | None = None,
+) -> list[ProbeSet]:
+    """Return the probes of problems from a model, from mutated examples, or from both.
+
+    Args:
+        source: who writes them.
+        problems: whom they are for.
+        sampler, sampling: the model; None is allowed where `source` is ``mutation``.
+        n: inputs asked for, per problem and source.
+        seed: of the mutations.
+        max_chars: longest input.
+        progress, path: as in `generate_probes`.
+    """
+    sets = []
+    if source in ("model", "both"):
+        sets.append(
+            generate_probes(
+                problems, sampler, n=n, sampling=sampling, max_chars=max_chars, progress=progress, path=path
+            )
+        )
+    if source in ("mutation", "both"):
+        sets.append(mutation_probes(problems, n=n, seed=seed, max_chars=max_chars))
+    return merge_probe_sets(problems, *sets)
 
 
 def probe_header(sampler: Sampler | None, sampling: Sampling | None) -> dict[str, Any]:

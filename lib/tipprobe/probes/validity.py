@@ -12,6 +12,7 @@ import re
 
 from tipprobe.errors import DataError
 from tipprobe.problems.schema import Problem
+from tipprobe.sandbox.worker import literals
 
 _FENCE = re.compile(r"```[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _INTEGER = re.compile(r"[+-]?\d+")
@@ -89,9 +90,9 @@ def literal_arguments(text: str) -> tuple[object, ...] | None:
 
 
 def _argument_nodes(text: str) -> list[ast.expr]:
-    call = ast.parse(f"f({text.strip()}\n)", mode="eval").body
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
-        raise SyntaxError("not a plain argument list")
+    call = literals.parse_arguments(text.strip())
+    if call.keywords:
+        raise ValueError(f"not a plain argument list: {text[:80]!r}")
     return call.args
 
 
