@@ -306,6 +306,8 @@ class EndpointSampler:
                 while running:
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         position, numbers = running.pop(future)
+                        if isinstance(future.exception(), _Stopped):
+                            continue  # the one that failed is among the others
                         completions = future.result()
                         results[position].update(zip(numbers, completions, strict=False))
                         # A server that knows no `n` answered with one choice: the rest one by one.
@@ -348,7 +350,13 @@ class EndpointSampler:
         self, prompt: Prompt, numbers: list[int], sampling: Sampling, stop: threading.Event
     ) -> list[Completion]:
         """Ask the server for the samples with these numbers; return them in order, perhaps not all."""
-        completions = self._ask(prompt, len(numbers), keyed_seed(sampling.seed, numbers[0]), sampling, stop)
+        try:
+            completions = self._ask(
+                prompt, len(numbers), keyed_seed(sampling.seed, numbers[0]), sampling, stop
+            )
+        except BaseException:
+            stop.set()
+            raise
         if len(completions) < len(numbers):
             self._leave_out("n")
         completions = completions[: len(numbers)]

@@ -156,6 +156,11 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         DataError: the file is missing, or a line is not a JSON object (the message names the line).
     """
+    return (record for _, record in numbered_jsonl(path))
+
+
+def numbered_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number from 1, object) of a JSONL file; see `read_jsonl`."""
     if not path.is_file():
         raise DataError(f"no such file: {path}")
     with path.open(encoding="utf-8", newline="\n") as file:
@@ -168,4 +173,4 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
                 raise DataError(f"{path}, line {number}: not JSON ({error.msg})") from error
             if not isinstance(record, dict):
                 raise DataError(f"{path}, line {number}: expected an object, got {type(record).__name__}")
-            yield record
+            yield number, record
