@@ -59,7 +59,6 @@ def test_the_papers_profiles_hold_the_papers_numbers():
         ("methods=[erpo, erpo]", "twice"),
         ("time_limit_s=1.0e+300", "must be at most 86400"),
         ("memory_mb=100000000000000", "must be at most 16777216"),
-        ("methods=[base]", "methods holds only base.*add a method"),
         ("seeds=[]", "seeds is empty"),
         ("out=3", "text belongs there"),
         ("learning_rate='inf'", "a number belongs there$"),
@@ -126,3 +125,9 @@ def test_the_method_names_are_those_of_the_library():
     methods = pytest.importorskip("tipprobe.training.methods").METHODS
     options = Params.model_json_schema()["properties"]["methods"]["items"]["enum"]
     assert options == list(methods)
+
+
+def test_there_must_be_something_to_compare():
+    with pytest.raises(ParameterError, match="methods holds only base.*add a method"):
+        load_params("minicode", {"methods": ["base"], "tip_methods": []})
+    assert load_params("minicode", {"methods": ["base"]}).tip_methods

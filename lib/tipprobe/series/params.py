@@ -75,7 +75,9 @@ class Params(BaseModel):
     probe_max_tokens: Count = Field(description="longest reply of the probe writer, tokens")
 
     # Adaptation: what is compared (notebook 06)
-    methods: list[MethodName] = Field(description="methods, in table order; [] leaves the probe half out")
+    methods: Annotated[list[MethodName], Field(min_length=1)] = Field(
+        description="methods, in table order; [base] leaves adaptation out"
+    )
     seeds: Annotated[list[Seed], Field(min_length=1)] = Field(description="one run per method and seed")
 
     # Adaptation: schedule
@@ -203,14 +205,9 @@ _RELATIONS: tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...] = (
         "methods holds a name twice: {methods}",
     ),
     (
-        ("methods",),
-        lambda methods: methods != ["base"],
-        "methods holds only base, which is evaluated in any case: add a method to compare it with",
-    ),
-    (
         ("methods", "tip_methods"),
-        lambda methods, tip_methods: methods or tip_methods,
-        "methods and tip_methods are both empty: there is nothing to do",
+        lambda methods, tip_methods: methods != ["base"] or tip_methods,
+        "methods holds only base, which is evaluated in any case: add a method to compare it with",
     ),
     (
         ("tip_methods",),

@@ -7,7 +7,6 @@ declare itself the new parent of orphaned descendants; then nothing below it esc
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -15,23 +14,19 @@ from collections.abc import Iterable
 
 import psutil
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+from tipprobe.sandbox.worker.confine import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, prctl
 
 
 def adopt_orphans() -> None:
     """Make this process the parent of descendants whose own parent dies.  No effect outside Linux."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if sys.platform == "linux":
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
     """Have this process receive SIGTERM when `parent` is gone.  No effect outside Linux."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if sys.platform == "linux":
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it went before the call above
         os.kill(os.getpid(), signal.SIGTERM)
 

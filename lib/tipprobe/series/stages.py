@@ -26,8 +26,8 @@ def _embedded_world(params: Mapping[str, Any]) -> bool:
 # A stage sees the parameters of its own notebook; what is not among them cannot switch anything off.
 
 
-def _probe_half(params: Mapping[str, Any]) -> bool:
-    return params.get("methods") != []
+def _adapts(params: Mapping[str, Any]) -> bool:
+    return params.get("methods") != ["base"]
 
 
 def _tip_half(params: Mapping[str, Any]) -> bool:
@@ -40,10 +40,6 @@ def _reinforced(params: Mapping[str, Any]) -> bool:
 
 def _tip_probes(params: Mapping[str, Any]) -> bool:
     return _tip_half(params) and "pcr" in params.get("tip_selectors", ["pcr"])
-
-
-def _any_probes(params: Mapping[str, Any]) -> bool:
-    return _probe_half(params) or _tip_probes(params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +96,6 @@ class StageSpec:
 
 
 _NO_TIPS = "is of the tip half, which this profile leaves out"
-_PROBE_EVALUATION = (
-    "samples/*.jsonl",
-    "main_table.csv",
-    "main_table.md",
-    "pcr_vs_hidden.csv",
-    "pcr_vs_hidden.md",
-)
 _TIP_EVALUATION_INPUTS = (
     "01_data_mining/base_rates.jsonl",
     "02_tip_distillation/verified_tips.jsonl",
@@ -192,9 +181,7 @@ STAGES: tuple[StageSpec, ...] = (
         name="05_probe_generation",
         title="Probe inputs for every problem",
         outputs=("probes.jsonl", "tip_probes.jsonl", "probe_summary.csv", "figures/*.png"),
-        applies=_any_probes,
-        skip_note="writes probes, which nothing in this profile needs",
-        only_if=((_probe_half, ("probes.jsonl",)), (_tip_probes, ("tip_probes.jsonl",))),
+        only_if=((_tip_probes, ("tip_probes.jsonl",)),),
     ),
     StageSpec(
         name="06_erpo_adaptation",
@@ -202,8 +189,8 @@ STAGES: tuple[StageSpec, ...] = (
         inputs=("05_probe_generation/probes.jsonl",),
         outputs=("training_curves.csv", "figures/*.png"),
         extendable=("methods", "seeds"),
-        applies=_probe_half,
-        skip_note="is of the probe half, which this profile leaves out",
+        applies=_adapts,
+        skip_note="adapts a model, which this profile does not",
     ),
     StageSpec(
         name="07_evaluation",
@@ -216,7 +203,11 @@ STAGES: tuple[StageSpec, ...] = (
             "05_probe_generation/tip_probes.jsonl",
         ),
         outputs=(
-            *_PROBE_EVALUATION,
+            "samples/*.jsonl",
+            "main_table.csv",
+            "main_table.md",
+            "pcr_vs_hidden.csv",
+            "pcr_vs_hidden.md",
             *_TIP_EVALUATION,
             "claims.json",
             "figures/*.png",
@@ -225,14 +216,7 @@ STAGES: tuple[StageSpec, ...] = (
         ),
         extendable=("methods", "seeds"),
         only_if=(
-            (
-                _probe_half,
-                (
-                    "05_probe_generation/probes.jsonl",
-                    "06_erpo_adaptation/training_curves.csv",
-                    *_PROBE_EVALUATION,
-                ),
-            ),
+            (_adapts, ("06_erpo_adaptation/training_curves.csv",)),
             (_tip_half, (*_TIP_EVALUATION_INPUTS, *_TIP_EVALUATION)),
             (_reinforced, ("04_proposer_rl/proposer/checkpoint/config.json",)),
             (_tip_probes, ("05_probe_generation/tip_probes.jsonl",)),
