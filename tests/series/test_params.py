@@ -128,6 +128,6 @@ def test_the_method_names_are_those_of_the_library():
 
 
 def test_there_must_be_something_to_compare():
-    with pytest.raises(ParameterError, match="methods holds only base.*add a method"):
+    with pytest.raises(ParameterError, match=r"methods holds only base.*add a method"):
         load_params("minicode", {"methods": ["base"], "tip_methods": []})
     assert load_params("minicode", {"methods": ["base"]}).tip_methods
