@@ -6,7 +6,6 @@ values; notebooks define neither.  This module imports no torch: a worker limits
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -23,7 +22,6 @@ Result = TypeVar("Result")
 
 #: Seconds between two calls of `on_poll`.
 POLL_S = 0.5
-_PR_SET_PDEATHSIG = 1
 
 
 def cores() -> int:
@@ -97,7 +95,9 @@ def _raise_named(future: Future[Result], name: str) -> None:
 def start_worker(parent: int, threads: int) -> None:
     """Prepare a worker process: it dies with `parent`, keeps to its threads and sends nothing anywhere."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        from tipprobe.sandbox.worker.confine import PR_SET_PDEATHSIG, prctl  # `sandbox` imports this module
+
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # the parent died before the line above
             os._exit(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupted notebook ends its workers itself

@@ -83,16 +83,31 @@ def decode_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
     Raises:
         ValueError: `text` is not a list of literals.
     """
+    call = parse_arguments(text)
+    try:
+        args = [_build(arg) for arg in call.args]
+        return args, {str(keyword.arg): _build(keyword.value) for keyword in call.keywords}
+    except (MemoryError, RecursionError, TypeError) as error:
+        raise ValueError(f"not an argument list: {text[:80]!r}") from error
+
+
+def parse_arguments(text: str) -> ast.Call:
+    """Return the syntax tree of an argument list, whatever its arguments are, as the call of a name.
+
+    Raises:
+        ValueError: `text` is not an argument list, or unpacks a mapping (``**``).
+    """
     try:
         node = ast.parse(f"f({text}\n)", mode="eval").body
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-            raise ValueError(f"not an argument list: {text[:80]!r}")
-        if any(keyword.arg is None for keyword in node.keywords):
-            raise ValueError(f"not an argument list: {text[:80]!r}")
-        args = [_build(arg) for arg in node.args]
-        return args, {str(keyword.arg): _build(keyword.value) for keyword in node.keywords}
-    except (SyntaxError, MemoryError, RecursionError, TypeError) as error:
+    except (SyntaxError, MemoryError, RecursionError) as error:
         raise ValueError(f"not an argument list: {text[:80]!r}") from error
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Name)
+        or any(keyword.arg is None for keyword in node.keywords)
+    ):
+        raise ValueError(f"not an argument list: {text[:80]!r}")
+    return node
 
 
 def _build(node: ast.expr) -> Any:
