@@ -340,7 +340,8 @@ def _score(
             "n_tokens": completion.n_tokens,
             "program": extraction.code,
             "extraction": extraction.reason,
-            **asdict(verdict),
+            "passed": verdict.passed,
+            "reason": verdict.reason,
         }
         for (problem, number, completion, extraction), verdict in zip(rows, verdicts, strict=True)
     ]
