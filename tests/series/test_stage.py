@@ -101,7 +101,9 @@ def test_a_stage_needs_no_files_of_a_half_that_is_left_out():
     probes_alone = evaluation.for_params({"tip_methods": [], "tip_selectors": ["pcr"]})
     assert probes_alone.upstream == ("05_probe_generation", "06_erpo_adaptation")
     assert "main_table.csv" in probes_alone.outputs and "tips_main_table.csv" not in probes_alone.outputs
-    tips_alone = evaluation.for_params({"methods": ["base"], "tip_selectors": ["random"], "rl_steps": 0})
+    tips_alone = evaluation.for_params(
+        {"methods": ["base"], "tip_methods": ["base", "tipcoder_sft"], "tip_selectors": ["random"]}
+    )
     upstream = ("05_probe_generation", "01_data_mining", "02_tip_distillation", "03_proposer_sft")
     assert tips_alone.upstream == upstream
     assert "tips_main_table.csv" in tips_alone.outputs

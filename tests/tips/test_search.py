@@ -6,7 +6,16 @@ from tipprobe.errors import ParameterError, SandboxError
 from tipprobe.models.types import Completion, Sampling
 from tipprobe.problems.schema import Problem
 from tipprobe.tips.environment import Attempt
-from tipprobe.tips.search import NOTHING, Failed, OptimiserWriter, Scored, TipWriter, gepa, opro
+from tipprobe.tips.search import (
+    NOTHING,
+    Failed,
+    OptimiserWriter,
+    Scored,
+    TipWriter,
+    gepa,
+    opro,
+    validation_problems,
+)
 
 PROBLEMS = [Problem(f"p{i}", f"Statement {i}.") for i in range(6)]
 
@@ -89,6 +98,14 @@ def test_a_budget_that_pays_for_nothing(search):
         search(PROBLEMS, Environment(), Writer("a"), budget=5, seed=0)
     with pytest.raises(ParameterError, match="at least one"):
         search([], Environment(), Writer("a"), budget=5, seed=0)
+
+
+def test_validation_problems_are_a_seeded_subset_without_what_was_taught():
+    chosen = validation_problems(PROBLEMS, {"p0", "p3"}, 3, seed=1)
+    assert len(chosen) == 3 and not {"p0", "p3"} & {p.id for p in chosen}
+    assert chosen == validation_problems(PROBLEMS, {"p0", "p3"}, 3, seed=1)
+    assert [p.id for p in chosen] == sorted(p.id for p in chosen)
+    assert len(validation_problems(PROBLEMS, set(), 99, seed=1)) == 6
 
 
 class Model:

@@ -38,6 +38,10 @@ def _reinforced(params: Mapping[str, Any]) -> bool:
     return _tip_half(params) and params.get("rl_steps") != 0
 
 
+def _tests_reinforced(params: Mapping[str, Any]) -> bool:
+    return "tipcoder_rl" in params.get("tip_methods", ["tipcoder_rl"])
+
+
 def _tip_probes(params: Mapping[str, Any]) -> bool:
     return _tip_half(params) and "pcr" in params.get("tip_selectors", ["pcr"])
 
@@ -218,7 +222,7 @@ STAGES: tuple[StageSpec, ...] = (
         only_if=(
             (_adapts, ("06_erpo_adaptation/training_curves.csv",)),
             (_tip_half, (*_TIP_EVALUATION_INPUTS, *_TIP_EVALUATION)),
-            (_reinforced, ("04_proposer_rl/proposer/checkpoint/config.json",)),
+            (_tests_reinforced, ("04_proposer_rl/proposer/checkpoint/config.json",)),
             (_tip_probes, ("05_probe_generation/tip_probes.jsonl",)),
         ),
     ),

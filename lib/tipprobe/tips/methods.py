@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tipprobe.models.types import Prompt, Sampler, Sampling
 from tipprobe.problems.schema import Problem, write_jsonl
@@ -13,8 +13,18 @@ from tipprobe.prompts import code_prompt, tip_request_prompt
 from tipprobe.tips.propose import Proposal, RequestStyle, propose_tips
 from tipprobe.tips.trials import critique_prompt, critiques, revision_prompt
 
+if TYPE_CHECKING:
+    from tipprobe.models.transformers_sampler import TransformersSampler
+
 #: Length of a prompt in tokens.
 CountTokens = Callable[[Prompt], int]
+
+
+def prompt_counter(sampler: TransformersSampler) -> CountTokens:
+    """Return what counts the tokens of a prompt as a model of this process reads it."""
+    from tipprobe.models.transformers_sampler import encode_prompt  # imports torch
+
+    return lambda prompt: len(encode_prompt(sampler.tokenizer, prompt, sampler.chat_template_kwargs))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ search spends is counted in guided programs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -169,6 +169,22 @@ class _Scorer:
     def score(self, problems: Sequence[Problem], instruction: str | None) -> Scored:
         shares = [attempt.share for attempt in self.attempts(problems, instruction)]
         return Scored(instruction, sum(shares) / len(shares), len(shares))
+
+
+def validation_problems(
+    problems: Sequence[Problem], exclude: Collection[str], n: int, seed: int
+) -> list[Problem]:
+    """Return `n` problems (fewer if there are not as many) to choose an instruction on.
+
+    Args:
+        problems: mined problems; never those that methods are compared on.
+        exclude: ids to leave out, such as those whose tips the proposer was taught.
+        n: how many, a seeded subset in the given order.
+        seed: of the subset.
+    """
+    left = [problem for problem in problems if problem.id not in exclude]
+    chosen = sorted(keyed_rng("validation problems", seed).permutation(len(left))[:n])
+    return [left[i] for i in chosen]
 
 
 def _check(problems: Sequence[Problem], budget: int) -> None:
