@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from tipprobe.errors import DataError, ParameterError, StageError
 from tipprobe.problems.schema import read_jsonl
-from tipprobe.training import adapt as adapt_module
+from tipprobe.training import runs as runs_module
 from tipprobe.training import trainer as trainer_module
 from tipprobe.training.adapt import adapt, adapt_all
 from tipprobe.training.config import AdaptConfig, plan_runs
@@ -108,7 +108,7 @@ def test_a_kill_after_the_last_step_repeats_no_step(toy, tmp_path, monkeypatch):
     toy = toy | {"steps": 3}
     whole = adapt(AdaptConfig(**(toy | {"out": str(tmp_path / "whole")}), method="grpo_pcr"))
     config = AdaptConfig(**toy, method="grpo_pcr")
-    original = adapt_module.write_json
+    original = runs_module.write_json
 
     def dying(path, record):
         if path.name == "done.json":
@@ -116,7 +116,7 @@ def test_a_kill_after_the_last_step_repeats_no_step(toy, tmp_path, monkeypatch):
         original(path, record)
 
     with monkeypatch.context() as patch:
-        patch.setattr(adapt_module, "write_json", dying)
+        patch.setattr(runs_module, "write_json", dying)
         with pytest.raises(KeyboardInterrupt):
             adapt(config)
     steps = []
@@ -220,11 +220,11 @@ def test_sigkill_takes_the_workers_along_and_loses_nothing(toy, tmp_path):
 
 
 def test_two_processes_do_not_share_a_run_folder(toy):
-    from tipprobe.training.adapt import _Lock
+    from tipprobe.training.runs import RunLock
 
     config = AdaptConfig(**toy, method="erpo")
     config.folder.mkdir(parents=True)
-    with _Lock(config.folder / ".lock"), pytest.raises(StageError, match="erpo-seed0 is being trained"):
+    with RunLock(config.folder / ".lock"), pytest.raises(StageError, match="erpo-seed0 is being trained"):
         adapt(config)
 
 

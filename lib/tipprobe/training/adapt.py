@@ -10,17 +10,17 @@ This module imports no torch: worker processes limit their threads before they d
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tipprobe.errors import DataError, StageError
-from tipprobe.files import complete_records, read_json, write_json
+from tipprobe.errors import DataError
+from tipprobe.files import complete_records, write_json
 from tipprobe.probes.types import read_probe_sets
-from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
-from tipprobe.training.config import AdaptConfig, identity_hash
+from tipprobe.problems.schema import Problem, read_jsonl
+from tipprobe.training.config import AdaptConfig
+from tipprobe.training.runs import is_done, run_once
 from tipprobe.workers import run_side_by_side
 
 #: Called with (run name, rollout steps done, rollout steps in all, metrics of the last one).
@@ -43,19 +43,7 @@ def adapt(config: AdaptConfig, progress: Progress | None = None) -> Path:
         SandboxError: the execution machinery failed.
         StageError: another process is working in the run folder.
     """
-    identity = config.identity()
-    folder = config.folder
-    if _is_done(folder, identity):
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    with _Lock(folder / ".lock"):
-        if read_json(folder / "config.json") != identity:
-            _clear(folder)
-        write_json(folder / "config.json", identity)
-        _train(config, progress)
-        write_json(folder / "done.json", {"identity": identity_hash(identity), "steps": config.steps})
-        shutil.rmtree(folder / "state")  # only now: a kill before would repeat the whole run
-    return folder
+    return run_once(config.folder, config.identity(), lambda: _train(config, progress), steps=config.steps)
 
 
 def adapt_all(
@@ -81,7 +69,7 @@ def adapt_all(
         raise DataError("two adaptation runs share a folder; every method and seed may occur once")
     todo = []
     for config in configs:
-        if _is_done(config.folder, config.identity()):
+        if is_done(config.folder, config.identity()):
             if progress:
                 progress(config.name, config.steps, config.steps, _last_metrics(config.folder))
         else:
@@ -111,6 +99,7 @@ def _train(config: AdaptConfig, progress: Progress | None) -> None:
 
     from tipprobe.models.load import load_model
     from tipprobe.sandbox import Sandbox
+    from tipprobe.training.policy import train_resumable
     from tipprobe.training.trainer import ProbePolicyTrainer, unusable_problems
 
     folder = config.folder
@@ -126,93 +115,23 @@ def _train(config: AdaptConfig, progress: Progress | None) -> None:
             f"{len(usable)} of {len(problems)} problems can be trained on, but prompts_per_step is "
             f"{config.prompts_per_step} ({reasons or 'none was dropped'})"
         )
-    checkpoint, done = _restart_point(folder / "state", config.minibatches_per_step)
-    _keep_steps(folder / "rollouts.jsonl", done)
-    _keep_steps(folder / "metrics.jsonl", done)
 
     def on_step(metrics: dict[str, Any]) -> None:
         if progress:
             progress(config.name, metrics["step"], config.steps, metrics)
 
-    if done == config.steps:
-        # Killed after the last step.  A trainer that resumes there looks at its step limit one update late.
-        model, _ = load_model(str(checkpoint), config.device)
-    else:
+    @contextmanager
+    def trainer() -> Iterator[ProbePolicyTrainer]:
         # Training and executing take turns, so both get all of this process's share of the cores.
         with Sandbox(workers=torch.get_num_threads()) as sandbox:
-            trainer = ProbePolicyTrainer(
+            yield ProbePolicyTrainer(
                 config, model, tokenizer, usable, probe_sets, sandbox, folder, on_step=on_step
             )
-            write_jsonl(folder / "prompts.jsonl", trainer.prompt_records())
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        model = trainer.accelerator.unwrap_model(trainer.model)
-    part = folder / "checkpoint.part"
-    shutil.rmtree(part, ignore_errors=True)
-    model.save_pretrained(part)
-    tokenizer.save_pretrained(part)
-    shutil.rmtree(config.checkpoint, ignore_errors=True)
-    part.rename(config.checkpoint)
 
-
-def _restart_point(state: Path, updates_per_step: int) -> tuple[Path | None, int]:
-    """Return the last complete restart point and its rollout step, (None, 0) if there is none.
-
-    ``trainer_state.json`` is written last; a folder without a readable one was being written when the run was
-    killed, and is removed.
-    """
-    best: tuple[Path | None, int] = (None, 0)
-    for path in sorted(state.glob("checkpoint-*")):
-        record = read_json(path / "trainer_state.json")
-        if record is None:
-            shutil.rmtree(path)
-        elif record["global_step"] // updates_per_step > best[1]:
-            best = path, record["global_step"] // updates_per_step
-    return best
-
-
-def _keep_steps(path: Path, last: int) -> None:
-    """Discard the records of steps after `last`, and a torn last line."""
-    if path.is_file():
-        write_jsonl(path, [record for record in complete_records(path) if record["step"] <= last])
+    train_resumable(config, model, tokenizer, trainer)
 
 
 def _last_metrics(folder: Path) -> dict[str, Any]:
     """Return the last complete record of a run's metrics, {} if there is none yet."""
     records = complete_records(folder / "metrics.jsonl")
     return records[-1] if records else {}
-
-
-def _is_done(folder: Path, identity: dict[str, Any]) -> bool:
-    record = read_json(folder / "done.json")
-    return record is not None and record["identity"] == identity_hash(identity)
-
-
-def _clear(folder: Path) -> None:
-    """Empty a run folder that this process has locked."""
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != ".lock":
-            path.unlink()
-
-
-class _Lock:
-    """Keeps a second process out of a run folder; the system lets go of it when the holder ends."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        self._file = self._path.open("w")
-        if sys.platform == "win32":
-            return
-        import fcntl
-
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._file.close()
-            raise StageError(f"{self._path.parent.name} is being trained by another process") from error
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()

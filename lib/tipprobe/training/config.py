@@ -1,4 +1,4 @@
-"""Everything that one adaptation run depends on, as numbers in one place."""
+"""Everything that one policy optimisation run depends on, as numbers in one place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tipprobe.errors import DataError, ParameterError
 from tipprobe.models.types import Sampling
@@ -15,21 +15,16 @@ from tipprobe.sandbox import Limits
 from tipprobe.training.methods import get_method
 from tipprobe.training.objectives import Denominator
 
-#: Fields that say where or how fast a run happens, not what it computes.
-_NOT_IDENTITY = ("problems", "probes", "out", "device", "model", "save_every")
-
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptConfig:
-    """One method, one seed.  A rollout step samples, scores and updates once; see `minibatches_per_step`.
+class PolicyConfig:
+    """What every policy optimisation run has.  A rollout step samples, scores and updates once.
 
     Attributes:
-        method: key of `tipprobe.training.methods.METHODS`, not ``base``.
         seed: of prompt order, sampling, tie breaks, mini-batches.
         model: checkpoint folder, hub id, GGUF file or name of an embedded coder.
         problems: JSONL file of the problem schema.
-        probes: frozen probe file.
-        out: folder in which the run folder ``<method>-seed<k>`` is made.
+        out: folder in which the run folder is made.
         steps: rollout steps.
         prompts_per_step: problems a rollout step.
         group_size: G, replies a problem.
@@ -40,13 +35,7 @@ class AdaptConfig:
         max_grad_norm: gradients are clipped to it.
         clip_ratio: of the policy ratio, both sides.
         dual_clip: largest ratio that counts where the advantage is negative.
-        kl_coef: weight of the k3 divergence to the base model; 0 runs no reference passes.
-        entropy_coef: lambda_H, weight of the ceiling penalty (methods with a ceiling).
-        entropy_ceiling: H_ceil, in nats or as a multiple of the initial entropy.
-        entropy_ceiling_mode: which of the two.
-        mask_ratio: share of each group that the rank mask masks.
-        negative_only: also mask kept rows with a positive advantage (ablation).
-        denominator: tokens that the policy term is averaged over, see `policy_denominator`.
+        kl_coef: weight of the k3 divergence to the model the run starts from; 0 runs no reference passes.
         temperature, top_p, top_k, max_tokens: sampling of replies.  Log-probabilities in the loss are of
             the full distribution at this temperature, whatever top_p and top_k cut off.
         sampler_batch_size: replies generated together.
@@ -56,17 +45,16 @@ class AdaptConfig:
         save_every: rollout steps between restart points.
         device: ``auto``, ``cpu`` or ``cuda``.
         precision: of forward passes; weights are float32 always.  ``auto`` is bfloat16 on a GPU.
+        denominator: tokens that the policy term is averaged over, see `policy_denominator`.
         masked_rows: ``regularise``: rows without policy term still count in divergence and entropy, which are
             means over all response tokens.  ``drop``: they leave the batch before any forward pass, so
             both are means over the retained tokens; cheaper, another estimator, equal only where neither
             term acts.
     """
 
-    method: str
     seed: int
     model: str
     problems: str
-    probes: str
     out: str
     steps: int
     prompts_per_step: int
@@ -79,12 +67,6 @@ class AdaptConfig:
     clip_ratio: float
     dual_clip: float
     kl_coef: float
-    entropy_coef: float
-    entropy_ceiling: float
-    entropy_ceiling_mode: Literal["absolute", "relative"]
-    mask_ratio: float
-    negative_only: bool
-    denominator: Denominator
     temperature: float
     top_p: float
     top_k: int
@@ -96,18 +78,20 @@ class AdaptConfig:
     save_every: int
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    denominator: Denominator = "retained"
     masked_rows: Literal["regularise", "drop"] = "regularise"
+
+    #: Fields that say where or how fast a run happens, not what it computes.
+    NOT_IDENTITY: ClassVar[tuple[str, ...]] = ("problems", "out", "device", "model", "save_every")
+    #: Fields that name files; their contents are part of the identity.
+    FILES: ClassVar[tuple[str, ...]] = ("problems",)
 
     def __post_init__(self) -> None:
         """Check what would otherwise fail late.
 
         Raises:
-            ParameterError: a count is below 1, sizes do not divide, or the method is unknown or not trained.
+            ParameterError: a count is below 1, or sizes do not divide.
         """
-        if not get_method(self.method).trained:
-            raise ParameterError(
-                f"method {self.method!r} trains nothing; use `plan_runs`, which leaves it out"
-            )
         counts = ("steps", "prompts_per_step", "minibatches_per_step", "max_tokens", "train_micro_batch")
         for name in (*counts, "save_every"):
             if getattr(self, name) < 1:
@@ -125,7 +109,7 @@ class AdaptConfig:
     @property
     def name(self) -> str:
         """Name of the run and of its folder."""
-        return f"{self.method}-seed{self.seed}"
+        raise NotImplementedError
 
     @property
     def folder(self) -> Path:
@@ -159,20 +143,62 @@ class AdaptConfig:
         return next(k for k in range(1, rows + 1) if rows % k == 0 and rows // k <= self.train_micro_batch)
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the run's result: parameters, and hashes of model, problems and probes.
+        """Return what decides the run's result: parameters, and hashes of the model and of input files.
 
         Raises:
             DataError: the model or a file is missing.
         """
         from tipprobe.models.load import model_revision
 
-        record = {k: v for k, v in asdict(self).items() if k not in _NOT_IDENTITY}
+        record = {k: v for k, v in asdict(self).items() if k not in self.NOT_IDENTITY}
         return {
             **record,
             "model_revision": model_revision(self.model),
-            "problems_sha256": _file_hash(self.problems),
-            "probes_sha256": _file_hash(self.probes),
+            **{f"{name}_sha256": file_hash(getattr(self, name)) for name in self.FILES},
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptConfig(PolicyConfig):
+    """Adaptation with one method and one seed; see `PolicyConfig` for the fields that it shares.
+
+    Attributes:
+        method: key of `tipprobe.training.methods.METHODS`, not ``base``.
+        probes: frozen probe file.
+        entropy_coef: lambda_H, weight of the ceiling penalty (methods with a ceiling).
+        entropy_ceiling: H_ceil, in nats or as a multiple of the initial entropy.
+        entropy_ceiling_mode: which of the two.
+        mask_ratio: share of each group that the rank mask masks.
+        negative_only: also mask kept rows with a positive advantage (ablation).
+    """
+
+    method: str
+    probes: str
+    entropy_coef: float
+    entropy_ceiling: float
+    entropy_ceiling_mode: Literal["absolute", "relative"]
+    mask_ratio: float
+    negative_only: bool
+
+    NOT_IDENTITY: ClassVar[tuple[str, ...]] = (*PolicyConfig.NOT_IDENTITY, "probes")
+    FILES: ClassVar[tuple[str, ...]] = ("problems", "probes")
+
+    def __post_init__(self) -> None:
+        """Check what would otherwise fail late.
+
+        Raises:
+            ParameterError: a count is below 1, sizes do not divide, or the method is unknown or not trained.
+        """
+        if not get_method(self.method).trained:
+            raise ParameterError(
+                f"method {self.method!r} trains nothing; use `plan_runs`, which leaves it out"
+            )
+        super().__post_init__()
+
+    @property
+    def name(self) -> str:
+        """Name of the run, ``<method>-seed<k>``, and of its folder."""
+        return f"{self.method}-seed{self.seed}"
 
 
 def plan_runs(methods: Sequence[str], seeds: Sequence[int], **shared: Any) -> list[AdaptConfig]:
@@ -198,11 +224,16 @@ def plan_runs(methods: Sequence[str], seeds: Sequence[int], **shared: Any) -> li
 
 
 def identity_hash(identity: dict[str, Any]) -> str:
-    """Return 16 hex digits that stand for `AdaptConfig.identity`."""
+    """Return 16 hex digits that stand for `PolicyConfig.identity`."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _file_hash(path: str) -> str:
+def file_hash(path: str) -> str:
+    """Return 16 hex digits of a file's SHA-256.
+
+    Raises:
+        DataError: there is no such file.
+    """
     if not Path(path).is_file():
         raise DataError(f"no such file: {path}")
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
