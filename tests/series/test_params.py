@@ -24,7 +24,7 @@ def test_every_profile_is_valid_complete_and_named_after_its_file(profile):
 
 
 def test_the_expected_profiles_exist():
-    expected = {"smoke", "minicode", "minicode-gpu", "smollm2", "erpo-qwen3-4b", "erpo-qwen3-8b"}
+    expected = {"smoke", "minicode", "minicode-gpu", "smollm2", "erpo-qwen3-4b", "erpo-qwen3-8b", "tipcoder"}
     assert expected <= set(profiles())
 
 
@@ -131,3 +131,16 @@ def test_there_must_be_something_to_compare():
     with pytest.raises(ParameterError, match=r"methods holds only base.*add a method"):
         load_params("minicode", {"methods": ["base"], "tip_methods": []})
     assert load_params("minicode", {"methods": ["base"]}).tip_methods
+
+
+def test_the_second_papers_profile_holds_its_numbers():
+    p = load_params("tipcoder")
+    assert (p.model, p.environment) == ("Qwen/Qwen2.5-Coder-7B-Instruct",) * 2
+    assert p.proposer == "Qwen/Qwen3-4B-Instruct-2507"
+    assert (p.base_threshold, p.repair_turns, p.tip_refinements) == (0.5, 3, 2)
+    assert (p.sft_learning_rate, p.sft_epochs, p.sft_max_tokens) == (3e-5, 1, 4096)
+    assert (p.rl_learning_rate, p.rl_kl_coef, p.tip_group_size, p.tip_temperature) == (1e-6, 1e-3, 8, 1.0)
+    assert (p.tip_length_threshold, p.tip_length_penalty, p.tip_max_tokens) == (2000, 1e-5, 4096)
+    assert p.rl_prompts_per_step == 192
+    assert p.rl_prompts_per_step * p.tip_group_size // p.rl_minibatches_per_step == 96
+    assert (p.tip_runs, p.best_of, p.reward_model) == (3, [1, 2, 4, 8, 16], "TIGER-Lab/AceCodeRM-32B")
