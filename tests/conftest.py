@@ -109,7 +109,8 @@ def model_server(tmp_path_factory) -> tuple[str, int]:
             pytest.fail(f"the model server does not listen:\n{log.read_text()[-2000:]}")
         yield name, port
     finally:
-        os.killpg(server.pid, signal.SIGKILL)
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGKILL)
         server.wait()
 
 
@@ -153,7 +154,7 @@ class _FaultyHandler(BaseHTTPRequestHandler):
         behind.request("POST", self.path, sent, {"Content-Type": "application/json"})
         answer = behind.getresponse()
         body = answer.read()
-        if "content" in fault or "choice" in fault:
+        if answer.status == 200 and ("content" in fault or "choice" in fault):
             reply = json.loads(body)
             if "content" in fault:
                 reply["choices"][0]["message"]["content"] = fault["content"]

@@ -289,6 +289,26 @@ def test_a_file_that_is_no_cache(tmp_path):
         ReplyCache(path)
 
 
+def test_whoever_interrupts_is_not_kept_waiting(proxy, tmp_path):
+    proxy.faults += [{}, {"sleep_s": 2.0}]
+    sampler = to(proxy, concurrency=2, cache=tmp_path / "replies.sqlite")
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sampler.sample([PROMPT, code_prompt(PROBLEMS[1])], 1, GREEDY, progress=interrupt)
+    assert sampler.usage.replies == 1
+    while len(sampler.cache) < 2:  # the other one was paid for, so it is kept
+        time.sleep(0.05)
+
+
+def test_a_server_that_does_not_sample_is_noticed(proxy):
+    proxy.always = {"content": "always the same"}
+    with pytest.warns(UserWarning, match="all 4 samples of each prompt are equal"):
+        to(proxy).sample([PROMPT], 4, FREE)
+
+
 def test_it_works_where_an_event_loop_runs(proxy):
     async def cell():
         return to(proxy).sample([PROMPT], 1, GREEDY)

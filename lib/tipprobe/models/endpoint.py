@@ -20,6 +20,7 @@ import re
 import sqlite3
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -194,6 +195,12 @@ class EndpointSampler:
     A sample's seed depends on `Sampling.seed` and the sample's number alone.  Servers differ in what they
     make of it: with the same seed some repeat themselves only while nobody else is asking, some never do.
 
+    ``transformers serve`` has two ways of its own.  It computes in the checkpoint's precision unless it is
+    started with ``--dtype float32``, so greedy replies may differ from those of `load_model`.  And it never
+    turns sampling on: a model whose ``generation_config.json`` lacks ``"do_sample": true`` is decoded
+    greedily at any temperature, unless `extra_body` holds a whole ``generation_config`` as JSON text, end
+    token included.
+
     Args:
         model: the name under which the server knows the model.
         base_url: address up to and including the version, ``http://127.0.0.1:8000/v1``.
@@ -280,47 +287,50 @@ class EndpointSampler:
         results: list[dict[int, Completion]] = [{} for _ in prompts]
         open_groups: list[tuple[int, list[int]]] = []
         for position, numbers in enumerate(wanted):
-            missing = []
-            for number in numbers:
-                kept = self._kept(prompts[position], sampling, number)
-                if kept is None:
-                    missing.append(number)
-                else:
-                    results[position][number] = kept
+            kept = {number: self._kept(prompts[position], sampling, number) for number in numbers}
+            results[position] = {number: reply for number, reply in kept.items() if reply is not None}
+            missing = [number for number, reply in kept.items() if reply is None]
             open_groups += [(position, group) for group in self._groups(missing)]
 
         done, total = sum(map(len, results)), n * len(prompts)
         if progress is not None and done:
             progress(done, total)
         stop = threading.Event()
-        with ThreadPoolExecutor(max_workers=self.concurrency, thread_name_prefix="endpoint") as pool:
-            running: dict[Future[list[Completion]], tuple[int, list[int]]] = {}
+        pool = ThreadPoolExecutor(max_workers=self.concurrency, thread_name_prefix="endpoint")
+        running: dict[Future[list[Completion]], tuple[int, list[int]]] = {}
 
-            def submit(position: int, numbers: list[int]) -> None:
-                future = pool.submit(self._fetch, prompts[position], numbers, sampling, stop)
-                running[future] = (position, numbers)
+        def submit(position: int, numbers: list[int]) -> None:
+            future = pool.submit(self._fetch, prompts[position], numbers, sampling, stop)
+            running[future] = (position, numbers)
 
-            try:
-                for position, numbers in open_groups:
-                    submit(position, numbers)
-                while running:
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        position, numbers = running.pop(future)
-                        if isinstance(future.exception(), _Stopped):
-                            continue  # the one that failed is among the others
-                        completions = future.result()
-                        results[position].update(zip(numbers, completions, strict=False))
-                        # A server that knows no `n` answered with one choice: the rest one by one.
-                        for number in numbers[len(completions) :]:
-                            submit(position, [number])
-                        done += len(completions)
-                        if progress is not None:
-                            progress(done, total)
-            except BaseException:
-                stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        return [[row[number] for number in numbers] for row, numbers in zip(results, wanted, strict=True)]
+        try:
+            for position, numbers in open_groups:
+                submit(position, numbers)
+            while running:
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    position, numbers = running.pop(future)
+                    if isinstance(future.exception(), _Stopped):
+                        continue  # the one that failed is among the others
+                    completions = future.result()
+                    results[position].update(zip(numbers, completions, strict=False))
+                    # A server that knows no `n` answered with one choice: the rest one by one.
+                    for number in numbers[len(completions) :]:
+                        submit(position, [number])
+                    done += len(completions)
+                    if progress is not None:
+                        progress(done, total)
+        finally:
+            # Whoever interrupts is not kept waiting; a reply that is on its way still reaches the cache.
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+        found = [[row[number] for number in numbers] for row, numbers in zip(results, wanted, strict=True)]
+        if n >= 4 and sampling.temperature > 0 and all(len({c.text for c in row}) == 1 for row in found):
+            warnings.warn(
+                f"{self.base_url}: all {n} samples of each prompt are equal although the temperature is "
+                f"{sampling.temperature:g}; the server may decode greedily (see EndpointSampler)",
+                stacklevel=2,
+            )
+        return found
 
     def _groups(self, numbers: list[int]) -> list[list[int]]:
         """Split the missing samples of a prompt into requests."""
