@@ -5,7 +5,7 @@ import pytest
 
 from tipprobe.selection.types import Selection
 from tipprobe.tips.categories import category_table
-from tipprobe.tips.claims import CLAIMS, TipEvidence, claims_record, judge_tip_claims
+from tipprobe.tips.claims import CLAIMS, TipEvidence, judge_tip_claims
 from tipprobe.tips.figures import categories_figure, cost_against_pass, exploration_and_selection
 from tipprobe.tips.latency import measure_latency
 from tipprobe.tips.results import TipResults, cost_table, main_table
@@ -73,15 +73,6 @@ def test_a_proposer_that_got_worse_contradicts():
 def test_without_a_reward_model_nothing_is_claimed():
     found = verdicts(evidence({"tipcoder_rl": 56}, selector=None))
     assert set(found.values()) == {"not attempted"} and len(found) == len(CLAIMS)
-
-
-def test_the_record_holds_both_papers_or_one():
-    found = evidence({"tipcoder_rl": 56})
-    mine = judge_tip_claims(found)
-    both = claims_record("m", True, found.results, mine, {"model": "m", "claims": [{"id": "auc"}]})
-    assert [claim["id"] for claim in both["claims"]][:2] == ["auc", "tips_beat_base"]
-    alone = claims_record("m", True, found.results, mine, None)
-    assert alone["problems"] == {"tips": N} and len(alone["claims"]) == len(CLAIMS)
 
 
 def test_figures_show_what_their_tables_hold():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -254,24 +254,3 @@ def judge_tip_claims(evidence: TipEvidence) -> list[dict[str, Any]]:
         }
         for claim, outcome in judged
     ]
-
-
-def claims_record(
-    label: str,
-    stand_in: bool,
-    results: TipResults,
-    tip_claims: Sequence[Mapping[str, Any]],
-    probes: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """Return what ``claims.json`` holds: the claims of both papers, or of this one alone without `probes`."""
-    claims = list(tip_claims)
-    if probes is not None:
-        return {**probes, "claims": [*probes["claims"], *claims]}
-    return {
-        "model": label,
-        "stand_in": stand_in,
-        "problems": {"tips": len(results.problem_ids)},
-        "samples": {"tips": results.runs},
-        "seeds": 1,
-        "claims": claims,
-    }

@@ -190,6 +190,44 @@ def selection_table(results: TipResults) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def split_table(results: TipResults, kinds: Mapping[str, str], selector: str) -> pd.DataFrame:
+    """Return pass@1 and its gain over Base apart for each kind of problem.
+
+    Args:
+        results: trials.
+        kinds: problem id -> kind.
+        selector: whose choices count.
+
+    Returns:
+        One row a kind and method: ``kind, method, problems, base, raw, selected, upper, gain, gain_low,
+        gain_high`` (percent and points; the gain is of the selected program).
+    """
+    rows = []
+    for kind in dict.fromkeys(kinds.values()):
+        chosen = [i for i, key in enumerate(results.problem_ids) if kinds[key] == kind]
+        base = results.passed("base", "raw")[:, chosen]
+        for method in results.methods:
+            if method == "base":
+                continue
+            values = {c: results.passed(method, c)[:, chosen] for c in ("raw", selector, "upper")}
+            gain = paired_interval(values[selector], base, results.draws, results.seed).scaled(100)
+            rows.append(
+                {
+                    "kind": kind,
+                    "method": TITLES[method],
+                    "problems": len(chosen),
+                    "base": 100 * base.mean(),
+                    "raw": 100 * values["raw"].mean(),
+                    "selected": 100 * values[selector].mean(),
+                    "upper": 100 * values["upper"].mean(),
+                    "gain": gain.mean,
+                    "gain_low": gain.low,
+                    "gain_high": gain.high,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
 def expected_best_of_n(scores: np.ndarray, passed: np.ndarray, n: int) -> np.ndarray:
     """Return how often the best-scored of `n` samples passes, exactly, over all ways to take `n` of a pool.
 

@@ -13,7 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tipprobe.errors import DataError
+from tipprobe.models.reward import RewardModel
 from tipprobe.models.types import Prompt, Sampler, Sampling
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 from tipprobe.prompts import code_prompt, fill, user_prompt
@@ -66,6 +69,46 @@ def critiques(
         read_tip(next(replies)[0]) if program is not None else Proposal(None, "no_code", 0, "")
         for program in programs
     ]
+
+
+def base_programs(records: Sequence[Mapping[str, Any]], n: int) -> dict[str, list[str | None]]:
+    """Return the programs of the first `n` samples of each problem, by problem id."""
+    return {key: [record["program"] for record in pool[:n]] for key, pool in _by_problem(records).items()}
+
+
+def pool_arrays(
+    records: Sequence[Mapping[str, Any]], problems: Mapping[str, Problem], judge: RewardModel | None
+) -> dict[str, np.ndarray]:
+    """Return the pool of base samples as arrays for `tipprobe.tips.results.best_of_n_table`.
+
+    Args:
+        records: samples, the same number for every problem.
+        problems: by id; rows come in their order.
+        judge: scores the samples; None gives all of them the same score, so that one of N is taken at random.
+
+    Returns:
+        ``scores`` (NaN where there is no program), ``passed``, ``reply_tokens`` and ``scored_tokens``, each
+        (problems, samples).
+    """
+    groups = _by_problem(records)
+    rows = [groups[key] for key in problems]
+    passed = np.array([[record["passed"] for record in row] for row in rows])
+    scores = np.where([[record["program"] is not None for record in row] for row in rows], 0.0, np.nan)
+    tokens = np.zeros(scores.shape)
+    if judge is not None:
+        present = [
+            (i, j) for i, row in enumerate(rows) for j, r in enumerate(row) if r["program"] is not None
+        ]
+        prompts = [code_prompt(problem) for problem in problems.values()]
+        pairs = [(prompts[i], rows[i][j]["program"]) for i, j in present]
+        where = tuple(np.array(present).T)
+        scores[where], tokens[where] = judge.score(pairs), judge.token_counts(pairs)
+    return {
+        "scores": scores,
+        "passed": passed,
+        "reply_tokens": np.array([[record["n_tokens"] for record in row] for row in rows], dtype=float),
+        "scored_tokens": tokens,
+    }
 
 
 @dataclass(frozen=True, slots=True)
