@@ -29,8 +29,10 @@ import numpy as np
 
 from tipprobe.errors import ParameterError
 from tipprobe.evaluation.agreement import agreement, pair_counts
+from tipprobe.evaluation.grade import grade
 from tipprobe.evaluation.intervals import mean_interval, ratio_interval
-from tipprobe.models.load import load_model, model_revision, resolve_model
+from tipprobe.files import write_json
+from tipprobe.models.load import load_model, model_revision, pick_device, resolve_model
 from tipprobe.models.reward import RewardModel, encode_conversations, load_reward_model
 from tipprobe.models.types import Prompt, Sampler
 from tipprobe.probes.rng import keyed_rng
@@ -78,14 +80,14 @@ class Recipe:
     """
 
     base: str = "minicode-1m"
-    problems: int = 12_000
+    problems: int = 10_000
     samples: int = 4
     underspecified: float = 0.4
     validation: float = 0.05
     pairs: int = 12
     steps: int = 3000
     batch: int = 256
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     warmup: float = 0.05
     weight_decay: float = 0.05
     center: float = 0.01
@@ -166,8 +168,6 @@ def graded_programs(
     problems: Sequence[Problem], sampler: Sampler, sandbox: Sandbox, recipe: Recipe
 ) -> list[Graded]:
     """Sample programs of every kind for each problem and grade them by hidden tests."""
-    from tipprobe.evaluation.grade import grade
-
     graded = []
     begin = time.perf_counter()
     for first in range(0, len(problems), CHUNK):
@@ -216,6 +216,7 @@ def fit(
     device: str,
 ) -> list[dict[str, float]]:
     """Train `model` in place on pairs; return the curve of loss and accuracy, and print it as it comes."""
+    import torch
     from datasets import Dataset
     from transformers import PrinterCallback, TrainerCallback
     from trl import RewardConfig, RewardTrainer
@@ -261,7 +262,9 @@ def fit(
             callbacks=[Tell()],
         )
         trainer.remove_callback(PrinterCallback)
+        precision = torch.backends.fp32_precision
         trainer.train()
+        torch.backends.fp32_precision = precision  # the trainer switches TF32 on for the whole process
     return [
         {"step": row["step"]} | {name: round(float(row[name]), 4) for name in ("loss", "accuracy")}
         for row in trainer.state.log_history
@@ -391,115 +394,131 @@ def _selection(
     return {name: mean_interval(np.array(values), draws, seed) for name, values in rates.items()}
 
 
-def train_reward_model(
-    recipe: Recipe,
-    out: Path,
-    *,
-    device: str = "cpu",
-    workers: int = 1,
-    programs: Path | None = None,
-    measured_problems: int = 256,
-    measured_samples: int = 8,
-) -> Path:
-    """Run the whole recipe and write the checkpoint folder `out`; return it.
+class _Laps:
+    """Seconds that each part of a run took, told as they come."""
 
-    Args:
-        recipe: what to do.
-        out: folder of the checkpoint; what was measured goes into ``measured`` below it.
-        device: ``cpu`` or ``cuda``.
-        workers: processes that draw problems and run programs.
-        programs: JSONL file of graded programs; read if it is there, else written, so that another training
-            on the same programs need not sample and grade them again.
-        measured_problems: problems of each of `MEASURED`.
-        measured_samples: programs a problem and kind of prompt.
+    def __init__(self) -> None:
+        self.last = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+
+    def end(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name], self.last = round(now - self.last, 1), now
+        say(f"{name}: {self.seconds[name]:.0f} s")
+
+
+def load_sampler(name: str, device: str) -> Sampler:
+    """Return a sampler of the coder `name`."""
+    from tipprobe.models.transformers_sampler import TransformersSampler
+
+    model, tokenizer = load_model(name, device)
+    rows = 256 if device == "cpu" else 4096
+    return TransformersSampler(model, tokenizer, revision=model_revision(name), batch_size=rows)
+
+
+def make_programs(recipe: Recipe, path: Path, device: str, workers: int) -> float:
+    """Draw the recipe's problems and write their graded programs to a JSONL file; return the seconds."""
+    laps = _Laps()
+    config = recorded_world(Path(resolve_model(recipe.base)))
+    problems = draw_problems(config, recipe.problems, recipe.underspecified, recipe.seed, workers)
+    laps.end("problems")
+    with Sandbox(workers) as sandbox:
+        graded = graded_programs(problems, load_sampler(recipe.base, device), sandbox, recipe)
+    write_jsonl(path, map(asdict, graded))
+    laps.end("programs")
+    return sum(laps.seconds.values())
+
+
+def train_reward_model(
+    recipe: Recipe, graded: Sequence[Graded], out: Path, device: str = "cpu", programs_s: float | None = None
+) -> None:
+    """Train on graded programs and write the checkpoint and ``recipe.json`` into the folder `out`.
+
+    `programs_s` is recorded: seconds that making the programs took, None if they were there already.
 
     Raises:
         ParameterError: no problem has both right and wrong programs.
     """
-    from transformers import AutoModelForSequenceClassification, set_seed
-
-    from tipprobe.models.transformers_sampler import TransformersSampler
-
-    begin = time.perf_counter()
-    spent: dict[str, float] = {}
-
-    def lap(name: str) -> None:
-        spent[name] = round(time.perf_counter() - begin - sum(spent.values()), 1)
-        say(f"{name}: {spent[name]:.0f} s")
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer, set_seed
 
     folder = Path(resolve_model(recipe.base))
+    trained = [row for row in graded if not row.validation]
+    pairs = make_pairs(trained, recipe.pairs, recipe.seed)
+    if not pairs:
+        raise ParameterError("no problem has both a right and a wrong program; raise problems or samples")
+    say(f"{len(pairs):,} pairs of {len(trained):,} problems")
+    laps = _Laps()
+    set_seed(recipe.seed)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, dtype="float32")
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="right")
+    curve = fit(model, tokenizer, pairs, recipe, device)
+    laps.end("training")
+    out.mkdir(parents=True, exist_ok=True)
+    model.to("cpu").bfloat16().save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    record = asdict(recipe) | {
+        "base_revision": model_revision(str(folder)),
+        "world": asdict(recorded_world(folder)),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "counts": {
+            "drawn_problems": len(graded),
+            "distinct_programs": sum(len(row.programs) for row in graded),
+            "right_programs": sum(sum(row.programs.values()) for row in graded),
+            "validation_problems": len(graded) - len(trained),
+            "training_pairs": len(pairs),
+        },
+        "curve": curve,
+        "prompts": prompt_hashes(),
+        "command": command_line(recipe),
+        "versions": {"python": platform.python_version()}
+        | {name: version(name) for name in ("torch", "transformers", "trl", "numpy")},
+        "device": _device_name(device),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "programs_s": programs_s,
+        "training_s": laps.seconds["training"],
+    }
+    (out / "recipe.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def measure_all(
+    folder: Path,
+    graded: Sequence[Graded],
+    *,
+    device: str = "cpu",
+    workers: int = 1,
+    problems: int = 256,
+    samples: int = 8,
+) -> None:
+    """Measure the saved checkpoint in `folder`: one JSON file a subject in ``measured``, then the card.
+
+    The files lie in a folder of their own, so that they are no part of what `model_revision` hashes.
+
+    Args:
+        folder: checkpoint with its ``recipe.json``.
+        graded: problems whose validation part gives the accuracy on pairs.
+        device: ``cpu`` or ``cuda``.
+        workers: processes that run programs.
+        problems: of each of `MEASURED`.
+        samples: programs a problem and kind of prompt.
+    """
+    base = read_record(folder / "recipe.json")["base"]
+    sampler = load_sampler(base, device)
+    model = load_reward_model(str(folder), device, batch_size=256)
     config = recorded_world(folder)
-    coder, tokenizer = load_model(str(folder), device)
-    sampler = TransformersSampler(
-        coder, tokenizer, revision=model_revision(str(folder)), batch_size=256 if device == "cpu" else 4096
-    )
+    where = {"device": _device_name(device), "model_revision": model.revision}
+    (folder / "measured").mkdir(exist_ok=True)
+
+    def write(name: str, report: dict[str, Any]) -> None:
+        write_json(folder / "measured" / f"{name}.json", where | report)
+
+    write("pairs", pair_accuracy([row for row in graded if row.validation], model))
+    laps = _Laps()
     with Sandbox(workers) as sandbox:
-        if programs is not None and programs.is_file():
-            graded = [Graded(**record) for record in read_jsonl(programs)]
-        else:
-            problems = draw_problems(config, recipe.problems, recipe.underspecified, recipe.seed, workers)
-            lap("problems_s")
-            graded = graded_programs(problems, sampler, sandbox, recipe)
-            if programs is not None:
-                write_jsonl(programs, map(asdict, graded))
-        lap("programs_s")
-        trained = [row for row in graded if not row.validation]
-        pairs = make_pairs(trained, recipe.pairs, recipe.seed)
-        if not pairs:
-            raise ParameterError("no problem has both a right and a wrong program; raise problems or samples")
-        say(f"{len(pairs):,} pairs of {len(trained):,} problems")
-        set_seed(recipe.seed)
-        model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1, dtype="float32")
-        tokenizer.padding_side = "right"
-        curve = fit(model, tokenizer, pairs, recipe, device)
-        lap("training_s")
-        out.mkdir(parents=True, exist_ok=True)
-        model.to("cpu").bfloat16().save_pretrained(out)
-        tokenizer.save_pretrained(out)
-        record = asdict(recipe) | {
-            "base_revision": sampler.revision,
-            "world": asdict(config),
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "counts": {
-                "problems": len(graded),
-                "distinct_programs": sum(len(row.programs) for row in graded),
-                "right_programs": sum(sum(row.programs.values()) for row in graded),
-                "validation_problems": len(graded) - len(trained),
-                "training_pairs": len(pairs),
-                "training_problems_with_pairs": len({prompt[0]["content"] for prompt, _, _ in pairs}),
-            },
-            "curve": curve,
-            "prompts": prompt_hashes(),
-            "command": command_line(recipe),
-            "versions": {"python": platform.python_version()}
-            | {name: version(name) for name in ("torch", "transformers", "trl", "numpy")},
-            "device": _device_name(device),
-            "workers": workers,
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "seconds": spent,
-        }
-        (out / "recipe.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        # What is measured is the saved checkpoint, rounded to bfloat16 as it is.
-        reward_model = load_reward_model(str(out), device, batch_size=256)
-        measured = out / "measured"
-        measured.mkdir(exist_ok=True)
-        kept = [row for row in graded if row.validation]
-        reports = {"pairs": {"model_revision": reward_model.revision} | pair_accuracy(kept, reward_model)}
         for split in MEASURED:
-            reports[split] = measure(
-                split,
-                config,
-                reward_model,
-                sampler,
-                sandbox,
-                problems=measured_problems,
-                samples=measured_samples,
-            )
-            lap(f"measure_{split}_s")
-        for name, report in reports.items():
-            (measured / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    write_card(out)
-    return out
+            report = measure(split, config, model, sampler, sandbox, problems=problems, samples=samples)
+            laps.end(f"measure {split}")
+            write(split, report | {"seconds": laps.seconds[f"measure {split}"]})
+    write_card(folder)
 
 
 def _device_name(device: str) -> str:
@@ -548,11 +567,10 @@ def card(folder: Path) -> str:
         for tip, groups in report["selection"].items()
         for name, found in groups.items()
     ]
-    seconds = recipe["seconds"]
     return TEMPLATE.read_text(encoding="utf-8").format(
-        **(recipe | recipe["counts"]),
-        total_s=sum(seconds.values()),
-        seconds_text=", ".join(f"{name.removesuffix('_s')} {value:.0f}" for name, value in seconds.items()),
+        **recipe,
+        **recipe["counts"],
+        programs_text=f"{recipe['programs_s']:.0f} s" if recipe["programs_s"] else "not recorded",
         loss=recipe["curve"][-1]["loss"],
         libraries=", ".join(f"{name} {number}" for name, number in recipe["versions"].items()),
         accuracy=markdown_table(accuracy) if accuracy else "None.",
@@ -594,7 +612,12 @@ def parse_recipe(arguments: list[str] | None = None) -> tuple[Recipe, argparse.N
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--programs", type=Path, help="JSONL of graded programs, reused if it is there")
+    parser.add_argument(
+        "--programs",
+        type=Path,
+        help="JSONL of graded programs, used if it is there; default OUT.programs.jsonl",
+    )
+    parser.add_argument("--measure-only", action="store_true", help="of the checkpoint that lies in OUT")
     parser.add_argument("--measured-problems", type=int, default=256, help="of each measured split")
     parser.add_argument("--measured-samples", type=int, default=8, help="programs a problem and prompt")
     for f in fields(Recipe):
@@ -605,18 +628,23 @@ def parse_recipe(arguments: list[str] | None = None) -> tuple[Recipe, argparse.N
 
 
 def main() -> None:
-    """Train as the command line says."""
-    from tipprobe.models.load import pick_device
-
+    """Make programs, train and measure, as the command line says."""
     recipe, options = parse_recipe()
-    train_reward_model(
-        recipe,
-        options.out,
-        device=pick_device(options.device),
-        workers=options.workers,
-        programs=options.programs,
-        measured_problems=options.measured_problems,
-        measured_samples=options.measured_samples,
+    out, device, workers = options.out, pick_device(options.device), options.workers
+    programs = options.programs or out.with_name(out.name + ".programs.jsonl")
+    programs_s = None
+    if not programs.is_file():
+        programs_s = make_programs(recipe, programs, device, workers)
+    graded = [Graded(**record) for record in read_jsonl(programs)]
+    if not options.measure_only:
+        train_reward_model(recipe, graded, out, device, programs_s)
+    measure_all(
+        out,
+        graded,
+        device=device,
+        workers=workers,
+        problems=options.measured_problems,
+        samples=options.measured_samples,
     )
 
 
