@@ -12,6 +12,7 @@ when a model is loaded.
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,7 @@ from tipprobe.models.load import (
     split_revision,
 )
 from tipprobe.models.types import Prompt
-from tipprobe.paths import PACKAGE
+from tipprobe.paths import PACKAGE, resolve
 from tipprobe.problems.minicode.corpus import fenced
 from tipprobe.prompts import user_prompt
 
@@ -129,6 +130,9 @@ def resolve_reward_model(spec: str) -> str:
         DataError: a path without anything there, or the embedded checkpoint is missing.
     """
     if spec not in EMBEDDED_REWARD:
+        close = difflib.get_close_matches(spec.lower(), EMBEDDED_REWARD, n=1, cutoff=0.9)
+        if close and not resolve(spec).exists():
+            raise DataError(f"no reward model {spec!r}; did you mean {close[0]}?")
         return resolve_model(spec)
     folder = EMBEDDED_REWARD[spec]
     if not (folder / "config.json").is_file():
