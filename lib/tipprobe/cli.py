@@ -100,6 +100,62 @@ def params(
         typer.echo(f"    {Params.model_fields[key].description}  [{range_text(key)}; notebooks {where}]")
 
 
+@app.command(name="grade")
+def grade_samples(
+    problems: Annotated[str, typer.Argument(metavar="PROBLEMS", help="A file, minicode:SPLIT, or a hub id.")],
+    samples: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SAMPLES",
+            help='JSONL of {"task_id", "completion"} or {"task_id", "program"}, also gzipped; - for stdin.',
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the results.")],
+    mode: Annotated[
+        str, typer.Option(help="Whose comparison: strict, livecodebench, codecontests, taco, evalplus.")
+    ] = "strict",
+    k: Annotated[list[int] | None, typer.Option("-k", help="k of pass@k; may be repeated.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first problems that SAMPLES names.")] = None,
+    time_limit_s: Annotated[
+        float,
+        typer.Option(
+            envvar="TIPPROBE_TIME_LIMIT_S", help="CPU seconds of a run, where the problem allows no more."
+        ),
+    ] = 2.0,
+    memory_mb: Annotated[int, typer.Option(help="Memory of a run, MiB.")] = 2048,
+    workers: Annotated[int, typer.Option(help="Worker processes; 0 for one per core.")] = 0,
+    force: Annotated[bool, typer.Option(help="Replace the results that DIR has.")] = False,
+) -> None:
+    """Grade somebody else's generations; a grading that was stopped goes on from there."""
+    from tipprobe.evaluation.generations import GradeJob, grade_generations, headline, keep_stream
+    from tipprobe.series.progress import Progress
+
+    try:
+        if str(samples) == "-":
+            samples = keep_stream(sys.stdin.buffer, out)
+        job = GradeJob(
+            problems=problems,
+            samples=samples,
+            out=out,
+            mode=mode,
+            ks=tuple(k or (1,)),
+            limit=limit,
+            time_limit_s=time_limit_s,
+            memory_mb=memory_mb,
+            workers=workers,
+            force=force,
+        )
+        with Progress(None, "samples", sys.stderr) as progress:
+            summary = grade_generations(job, progress, progress.note)
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command goes on from here", err=True)
+        raise typer.Exit(130) from None
+    except TipprobeError as error:
+        raise _fail(error) from None
+    typer.echo(headline(summary))
+    typer.echo(out / "index.html")
+
+
 @data_app.command()
 def describe(
     spec: Annotated[str, typer.Argument(help="minicode:SPLIT, a file, or a hub id.")],

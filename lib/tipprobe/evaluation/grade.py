@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tipprobe.errors import DataError, SandboxError
+from tipprobe.errors import DataError
 from tipprobe.problems.inprocess import guarded_source, imported_names, outcome_of, test_methods
 from tipprobe.problems.schema import Problem, Test
 from tipprobe.sandbox import Executor, Job, Limits, Run, grading_flag, is_correct
@@ -181,25 +181,13 @@ def needed_modules(problem: Problem) -> set[str]:
     return {name.partition(".")[0] for name in imported_names(problem.test_code, problem.reference or "")}
 
 
-def missing_modules(names: Iterable[str], sandbox: Executor) -> set[str]:
-    """Return those of the modules `names` that programs cannot import in `sandbox`.
-
-    Raises:
-        SandboxError: the sandbox could not run the question.
-    """
+def missing_modules(names: Iterable[str], sandbox: Executor, memory_mb: int) -> set[str]:
+    """Return those of the modules `names` that programs cannot import in `sandbox`, each tried on its own."""
     names = sorted(names)
-    if not names:
-        return set()
-    source = (
-        "from importlib.util import find_spec\nimport sys\n"
-        "for name in sys.stdin.read().split():\n"
-        "    if name not in sys.modules and find_spec(name) is None:\n"
-        "        print(name)\n"
-    )
-    run = sandbox.run([Job(source, ("\n".join(names),), limits=Limits(cpu_s=20.0))])[0][0]
-    if not run.ok:
-        raise SandboxError(f"looking for modules in the sandbox ended with {run.status}: {run.stderr_tail}")
-    return set(run.stdout.decode().split())
+    source = "import importlib, sys\nimportlib.import_module(sys.stdin.read())\n"
+    limits = Limits(cpu_s=60.0, memory_mb=memory_mb)
+    runs = sandbox.run([Job(source, (name,), limits=limits) for name in names])
+    return {name for name, (run,) in zip(names, runs, strict=True) if not run.ok}
 
 
 def _report(problem: Problem, runs: Sequence[Run], token: str, shown: int) -> TestReport:

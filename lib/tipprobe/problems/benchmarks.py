@@ -297,7 +297,7 @@ def _bigcodebench(record: Record) -> Problem:
         test_code=inprocess.unittest_source(_text(record["test"])),
         reference=head + _text(record["canonical_solution"]),
         time_limit_s=BIGCODEBENCH_LIMIT_S,
-        meta={"in_process": "published as a test class", "libs": record.get("libs", "[]")},
+        meta={"in_process": "published as a test class", "libs": record.get("libs", "[]"), "stub": head},
     )
 
 

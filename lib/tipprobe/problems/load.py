@@ -45,6 +45,7 @@ class LoadReport:
         dropped: records that could not be used, by reason.
         in_process: problems graded in the program's own process instead of by calls, by reason.
         first: the first record concerned by each reason of `dropped`.
+        dropped_ids: the reason by id, of dropped records that have one.
         fields: the first record's fields.
     """
 
@@ -55,6 +56,7 @@ class LoadReport:
     dropped: Counter[str] = field(default_factory=Counter)
     in_process: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
+    dropped_ids: dict[str, str] = field(default_factory=dict)
     fields: tuple[str, ...] = ()
 
 
@@ -138,6 +140,7 @@ def _drop(report: LoadReport, reason: str, record: Mapping[str, Any]) -> None:
     report.dropped[reason] += 1
     names = [str(record[key]) for key in ("id", "task_id", "question_id", "name") if key in record]
     report.first.setdefault(reason, names[0] if names else f"record {report.records}")
+    report.dropped_ids |= dict.fromkeys(names, reason)
 
 
 def describe(spec: str) -> dict[str, Any]:
