@@ -46,9 +46,9 @@ def sandbox():
         yield pool
 
 
-def environment(coder, sandbox, cache=None):
+def environment(coder, sandbox, cache=None, **options):
     return CodeEnvironment(
-        coder, sandbox, Sampling(temperature=0), time_limit_s=2, memory_mb=512, cache=cache
+        coder, sandbox, Sampling(temperature=0), time_limit_s=2, memory_mb=512, cache=cache, **options
     )
 
 
@@ -74,6 +74,17 @@ def test_other_kinds_of_problems(sandbox, problem, reply, share, reason, got):
     ((attempt,),) = environment(Coder(reply), sandbox).attempts([(problem, None)])
     assert (attempt.share, attempt.reason) == (share, reason)
     assert got is None or got in attempt.failures[0].got
+
+
+@pytest.mark.parametrize("reply", [RIGHT, SQUARE, "no code"])
+def test_in_a_hurry_only_the_verdict_is_the_same(sandbox, reply, tmp_path):
+    cache = tmp_path / "attempts.jsonl"
+    coder = Coder(reply)
+    ((slow,),) = environment(coder, sandbox, cache).attempts([(DOUBLE, None)])
+    ((fast,),) = environment(coder, sandbox, cache, all_tests=False).attempts([(DOUBLE, None)])
+    assert coder.calls == 2  # one outcome is not mistaken for the other
+    assert (fast.solved, fast.reason, fast.n_tests) == (slow.solved, slow.reason, slow.n_tests)
+    assert fast.passed in (0, 3) and fast.failures == ()
 
 
 def test_a_reply_that_was_cut_is_not_run(sandbox):

@@ -1,0 +1,351 @@
+"""Does a tip help the coder?  Tried, reworded if it leaks or fails, and measured on fresh programs.
+
+The first success of several tries is a selected one.  The programs drawn afterwards for the same tip are not,
+so their rate is the honest one; both are kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from tipprobe.errors import DataError
+from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
+from tipprobe.prompts import fill, user_prompt
+from tipprobe.tips.base_rates import BaseRate
+from tipprobe.tips.distil import Draft
+from tipprobe.tips.environment import Attempt, CodeEnvironment
+from tipprobe.tips.guard import REASONS, Leak, find_leaks
+from tipprobe.tips.mine import Trajectory
+from tipprobe.tips.teachers import Teacher, TeacherRequest, feedback
+
+#: ``verified``: a wording without a leak let the coder pass every test.  The others: what the last wording
+#: lacked, or what the teacher did not give.
+Outcome = Literal["verified", "leaks", "does not help", "no observation", "no tip"]
+OUTCOMES: tuple[Outcome, ...] = ("verified", "leaks", "does not help", "no observation", "no tip")
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """One wording of a tip, with its verdicts.
+
+    Attributes:
+        text: the tip.
+        leaks: what it gives away; a wording that leaks is not tried.
+        passed: tests that the program written with it passed, None if it was not tried.
+        n_tests: number of tests, None if it was not tried.
+        reason: how that program ended, ``""`` if it was not tried.
+        program: that program.
+    """
+
+    text: str
+    leaks: tuple[Leak, ...] = ()
+    passed: int | None = None
+    n_tests: int | None = None
+    reason: str = ""
+    program: str | None = None
+
+    @property
+    def helps(self) -> bool:
+        """Whether it was tried and every test passed."""
+        return self.passed is not None and self.passed == self.n_tests
+
+
+@dataclass(frozen=True, slots=True)
+class TipRecord:
+    """Everything about one problem's tip.
+
+    Attributes:
+        problem_id: the problem.
+        observation: see `tipprobe.tips.distil.Draft`.
+        wordings: the tip and its rewordings, in order.
+        outcome: see `Outcome`.
+        why: why the teacher gave nothing more (`tipprobe.tips.teachers.Why`), ``""`` if it did.
+        fresh_n: programs drawn afterwards with the verified tip, 0 if there is none.
+        fresh_solved: how many of them passed every test.
+        tokens_in: tokens sent to the teacher, 0 where nobody counted.
+        tokens_out: tokens that it wrote.
+    """
+
+    problem_id: str
+    observation: str | None
+    wordings: tuple[Wording, ...]
+    outcome: Outcome
+    why: str = ""
+    fresh_n: int = 0
+    fresh_solved: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    @property
+    def tip(self) -> str | None:
+        """The verified tip, None if there is none."""
+        return self.wordings[-1].text if self.outcome == "verified" else None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedTip:
+    """What a proposer learns from, one line of ``verified_tips.jsonl``.
+
+    Attributes:
+        problem_id: the problem.
+        statement: its statement.
+        tip: the tip.
+        fresh_n, fresh_solved: programs drawn afterwards with the tip, and how many passed.
+        base_n, base_solved: programs drawn without it, and how many passed.
+        base_greedy_share: share of the tests that the greedy program without a tip passes.
+        family, op: what the tip is about, where somebody knows.
+    """
+
+    problem_id: str
+    statement: str
+    tip: str
+    fresh_n: int
+    fresh_solved: int
+    base_n: int
+    base_solved: int
+    base_greedy_share: float
+    family: str | None = None
+    op: str | None = None
+
+
+@dataclass(slots=True)
+class _Open:
+    """A tip that is being worked on."""
+
+    problem: Problem
+    trajectory: Trajectory
+    draft: Draft
+    wordings: list[Wording] = field(default_factory=list)
+    complaint: str = ""
+    why: str = ""
+    tokens: list[int] = field(default_factory=lambda: [0, 0])
+
+    def judge_wording(self, text: str) -> None:
+        leaks = find_leaks(text, self.problem, [self.trajectory.repaired_program])
+        self.wordings.append(Wording(text, leaks))
+        self.complaint = leak_complaint(leaks) if leaks else ""
+
+    def tried(self, attempt: Attempt) -> None:
+        self.wordings[-1] = replace(
+            self.wordings[-1],
+            passed=attempt.passed,
+            n_tests=attempt.n_tests,
+            reason=attempt.reason,
+            program=attempt.program,
+        )
+        self.complaint = "" if attempt.solved else failure_complaint(attempt)
+
+    def close(self) -> TipRecord:
+        outcome: Outcome
+        if not self.wordings:
+            outcome = "no observation" if self.draft.lacking == "observation" else "no tip"
+        elif self.wordings[-1].helps:
+            outcome = "verified"
+        else:
+            outcome = "leaks" if self.wordings[-1].leaks else "does not help"
+        return TipRecord(
+            self.draft.problem_id,
+            self.draft.observation,
+            tuple(self.wordings),
+            outcome,
+            self.why or self.draft.why,
+            tokens_in=self.draft.tokens_in + self.tokens[0],
+            tokens_out=self.draft.tokens_out + self.tokens[1],
+        )
+
+
+def leak_complaint(leaks: Sequence[Leak]) -> str:
+    """Say to the teacher what a tip gives away."""
+    reasons = "; ".join(f"it {REASONS[leak.reason]} ({leak.detail})" for leak in leaks)
+    return f"It says too much: {reasons}."
+
+
+def failure_complaint(attempt: Attempt) -> str:
+    """Say to the teacher what became of a program that was written with a tip."""
+    program = attempt.program or "# nothing was written"
+    said = feedback(attempt)
+    return f"It did not help enough. Somebody who had read it wrote:\n\n```python\n{program}\n```\n\n{said}"
+
+
+def verify_tips(
+    problems: Mapping[str, Problem],
+    trajectories: Sequence[Trajectory],
+    drafts: Sequence[Draft],
+    teacher: Teacher,
+    environment: CodeEnvironment,
+    *,
+    refinements: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[TipRecord]:
+    """Try every tip on the coder; one that leaks or fails goes back to the teacher.
+
+    Args:
+        problems: by id.
+        trajectories: what the tips were drawn from.
+        drafts: one a trajectory, in the same order.
+        teacher: who rewords.
+        environment: the coder; one program a wording is drawn.
+        refinements: rewordings at most.
+        progress: called with (rounds done, rounds in all).
+
+    Returns:
+        One record a draft, in order, not yet measured on fresh programs (see `measure_fresh`).
+    """
+    tips = [
+        _Open(problems[draft.problem_id], trajectory, draft)
+        for trajectory, draft in zip(trajectories, drafts, strict=True)
+    ]
+    active = [tip for tip in tips if tip.draft.tip is not None]
+    for tip in active:
+        tip.judge_wording(tip.draft.tip or "")
+    for turn in range(1, refinements + 2):
+        trials = [tip for tip in active if not tip.wordings[-1].leaks]
+        groups = environment.attempts([(tip.problem, tip.wordings[-1].text) for tip in trials])
+        for tip, (attempt,) in zip(trials, groups, strict=True):
+            tip.tried(attempt)
+        active = [tip for tip in active if tip.complaint]
+        if turn <= refinements and active:
+            active = _reword(active, teacher, turn)
+        if progress is not None:
+            progress(turn, refinements + 1)
+    return [tip.close() for tip in tips]
+
+
+def _reword(active: Sequence[_Open], teacher: Teacher, turn: int) -> list[_Open]:
+    requests = [
+        TeacherRequest(
+            "refine",
+            tip.problem.id,
+            user_prompt(
+                fill(
+                    "refine_tip",
+                    statement=tip.problem.statement,
+                    tip=tip.wordings[-1].text,
+                    complaint=tip.complaint,
+                )
+            ),
+            turn,
+        )
+        for tip in active
+    ]
+    reworded = []
+    for tip, reply in zip(active, teacher.reply(requests), strict=True):
+        tip.tokens[0] += reply.tokens_in or 0
+        tip.tokens[1] += reply.tokens_out or 0
+        if reply.text is None:
+            tip.why = reply.why
+        else:
+            tip.judge_wording(reply.text)
+            reworded.append(tip)
+    return reworded
+
+
+def measure_fresh(
+    problems: Mapping[str, Problem],
+    records: Sequence[TipRecord],
+    environment: CodeEnvironment,
+    n: int,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[TipRecord]:
+    """Return the records with verified tips tried again on `n` programs that had no part in choosing them.
+
+    Args:
+        problems: by id.
+        records: verified ones and others.
+        environment: the coder, with a seed that nothing else has used.
+        n: programs a tip.
+        progress: called with (tips done, tips in all).
+    """
+    verified = [record for record in records if record.tip is not None]
+    requests = [(problems[record.problem_id], record.tip) for record in verified]
+    groups = environment.attempts(requests, n, progress=progress)
+    solved = {
+        record.problem_id: sum(attempt.solved for attempt in group)
+        for record, group in zip(verified, groups, strict=True)
+    }
+    return [
+        replace(record, fresh_n=n, fresh_solved=solved[record.problem_id])
+        if record.problem_id in solved
+        else record
+        for record in records
+    ]
+
+
+def verified_tips(
+    problems: Mapping[str, Problem],
+    records: Sequence[TipRecord],
+    rates: Mapping[str, BaseRate],
+    labels: Mapping[str, tuple[str | None, str | None]] | None = None,
+) -> list[VerifiedTip]:
+    """Return the verified tips with what a proposer's training needs.
+
+    Args:
+        problems: by id.
+        records: verified ones and others.
+        rates: base rates by problem id.
+        labels: (family, op) by problem id, where known.
+    """
+    found = []
+    for record in records:
+        if record.tip is not None:
+            rate, problem = rates[record.problem_id], problems[record.problem_id]
+            family, op = (labels or {}).get(problem.id, (None, None))
+            found.append(
+                VerifiedTip(
+                    problem.id,
+                    problem.statement,
+                    record.tip,
+                    record.fresh_n,
+                    record.fresh_solved,
+                    rate.n,
+                    rate.solved,
+                    rate.greedy_share,
+                    family,
+                    op,
+                )
+            )
+    return found
+
+
+def write_verified_tips(path: Path, tips: Sequence[VerifiedTip]) -> None:
+    """Write one line a tip."""
+    write_jsonl(path, map(asdict, tips))
+
+
+def read_verified_tips(path: Path) -> list[VerifiedTip]:
+    """Return the tips of a file written by `write_verified_tips`.
+
+    Raises:
+        DataError: the file is missing, or a record is no verified tip.
+    """
+    try:
+        return [VerifiedTip(**record) for record in read_jsonl(path)]
+    except TypeError as error:
+        raise DataError(f"{path}: holds a record that is no verified tip ({error})") from error
+
+
+def tip_losses(trajectories: int, records: Sequence[TipRecord]) -> pd.DataFrame:
+    """Return what was lost where, up to the verified tips: columns ``step``, ``lost``, ``left``."""
+    outcomes = Counter(record.outcome for record in records)
+    steps = [
+        ("kept trajectories", 0),
+        ("no observation", outcomes["no observation"]),
+        ("no tip", outcomes["no tip"]),
+        ("leaks in its last wording", outcomes["leaks"]),
+        ("does not help in its last wording", outcomes["does not help"]),
+    ]
+    table = pd.DataFrame(steps, columns=["step", "lost"])
+    return table.assign(left=trajectories - table["lost"].cumsum())
+
+
+def record_json(record: TipRecord, rate: BaseRate) -> dict[str, Any]:
+    """Return a record with its base counts as one JSON-ready dict."""
+    base = {"base_n": rate.n, "base_solved": rate.solved, "base_greedy_share": rate.greedy_share}
+    return asdict(record) | {"tip": record.tip} | base

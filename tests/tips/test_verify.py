@@ -1,0 +1,159 @@
+"""Tips are tried, reworded, tried again, and measured afresh."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tipprobe.errors import DataError
+from tipprobe.models.types import Completion, Sampling
+from tipprobe.problems.schema import Problem, Test
+from tipprobe.sandbox import Sandbox
+from tipprobe.tips.base_rates import BaseRate
+from tipprobe.tips.distil import Draft
+from tipprobe.tips.environment import CodeEnvironment
+from tipprobe.tips.mine import Trajectory, Turn
+from tipprobe.tips.teachers import TeacherReply
+from tipprobe.tips.verify import (
+    measure_fresh,
+    read_verified_tips,
+    record_json,
+    tip_losses,
+    verified_tips,
+    verify_tips,
+    write_verified_tips,
+)
+
+PROBLEM = Problem("p", "Double the number.", tests=(Test("1\n", "2\n"), Test("51\n", "102\n")))
+REPAIRED = "qq_2 = int(input())\nprint(qq_2 * 2)"
+TRAJECTORY = Trajectory(
+    "p", (Turn("no", 0, 2, "wrong_output", ""), Turn(REPAIRED, 2, 2, "passed", "", (), "")), "kept"
+)
+HELPS, FAILS, LEAKS, NAMES = "Twice.", "Squared.", "Do print(2 * n).", "Keep qq_2 in mind."
+
+
+class Coder:
+    """Doubles when told "Twice", squares otherwise; sampled with a seed other than 0, half the time."""
+
+    revision = "scripted"
+
+    def __init__(self):
+        self.prompts = []
+
+    def sample(self, prompts, n, sampling, *, progress=None):
+        self.prompts += [prompt[0]["content"] for prompt in prompts]
+        rows = []
+        for prompt in prompts:
+            right = "Twice" in prompt[0]["content"]
+            programs = ["* 2" if right and (sampling.temperature == 0 or i % 2) else "** 2" for i in range(n)]
+            rows.append(
+                [Completion(f"```python\nprint(int(input()) {what})\n```", 5, "stop") for what in programs]
+            )
+        return rows
+
+
+class Teacher:
+    revision = "scripted"
+
+    def __init__(self, *said):
+        self.said, self.requests, self.outcomes = said, [], Counter()
+
+    def reply(self, requests, *, progress=None):
+        self.requests += requests
+        texts = [self.said[r.turn - 1] if r.turn <= len(self.said) else None for r in requests]
+        return [TeacherReply(text, "ok" if text else "not recorded", 10, 5) for text in texts]
+
+
+@pytest.fixture(scope="module")
+def sandbox():
+    with Sandbox(1) as pool:
+        yield pool
+
+
+def environment(sandbox, temperature=0.0, coder=None):
+    sampling = Sampling(temperature=temperature)
+    return CodeEnvironment(coder or Coder(), sandbox, sampling, time_limit_s=2, memory_mb=512)
+
+
+def verify(sandbox, tip, *said, refinements=2, coder=None):
+    teacher = Teacher(*said)
+    draft = Draft("p", "seen", tip, "" if tip else "tip", "" if tip else "empty", 1, 1)
+    env = environment(sandbox, coder=coder)
+    (record,) = verify_tips({"p": PROBLEM}, [TRAJECTORY], [draft], teacher, env, refinements=refinements)
+    return record, teacher
+
+
+@pytest.mark.parametrize(
+    ("tip", "said", "outcome", "wordings", "why"),
+    [
+        (HELPS, (), "verified", 1, ""),
+        (FAILS, (HELPS,), "verified", 2, ""),
+        (LEAKS, (FAILS, HELPS), "verified", 3, ""),
+        (FAILS, (FAILS, FAILS, HELPS), "does not help", 3, ""),
+        (FAILS, (LEAKS, NAMES), "leaks", 3, ""),
+        (LEAKS, (), "leaks", 1, "not recorded"),
+        (FAILS, (LEAKS,), "leaks", 2, "not recorded"),
+        (None, (), "no tip", 0, "empty"),
+    ],
+)
+def test_outcomes(sandbox, tip, said, outcome, wordings, why):
+    record, _ = verify(sandbox, tip, *said)
+    assert (record.outcome, len(record.wordings), record.why) == (outcome, wordings, why)
+    assert (record.tip is not None) == (outcome == "verified")
+
+
+def test_a_leaking_tip_never_reaches_the_coder(sandbox):
+    coder = Coder()
+    record, teacher = verify(sandbox, LEAKS, HELPS, coder=coder)
+    assert len(coder.prompts) == 1 and "Twice" in coder.prompts[0] and LEAKS not in coder.prompts[0]
+    assert record.wordings[0].passed is None and record.wordings[0].leaks[0].reason == "code"
+    (request,) = teacher.requests
+    assert (request.purpose, request.turn) == ("refine", 1)
+    asked = request.messages[0]["content"]
+    assert LEAKS in asked and "holds code (print(2 * n))" in asked and PROBLEM.statement in asked
+
+
+def test_a_failing_tip_goes_back_with_what_happened(sandbox):
+    record, teacher = verify(sandbox, FAILS, HELPS)
+    assert (record.wordings[0].passed, record.wordings[0].n_tests) == (0, 2)
+    asked = teacher.requests[0].messages[0]["content"]
+    assert "** 2" in asked and "0 of 2" in asked and "102" in asked
+    assert (record.tokens_in, record.tokens_out) == (11, 6)
+
+
+def test_no_rewording_allowed(sandbox):
+    record, teacher = verify(sandbox, FAILS, HELPS, refinements=0)
+    assert record.outcome == "does not help" and not teacher.requests
+
+
+def test_names_of_the_repaired_program_are_secret(sandbox):
+    record, _ = verify(sandbox, NAMES)
+    assert [leak.reason for leak in record.wordings[0].leaks] == ["identifier"]
+
+
+def test_the_fresh_rate_is_not_the_selected_one(sandbox, tmp_path):
+    verified, lost = verify(sandbox, HELPS)[0], replace(verify(sandbox, FAILS)[0], problem_id="q")
+    records = measure_fresh({"p": PROBLEM}, [lost, verified], environment(sandbox, 1.0), 4)
+    assert [(r.fresh_n, r.fresh_solved) for r in records] == [(0, 0), (4, 2)]
+    rate = BaseRate("p", 8, 1, {}, 1, 2, "wrong_output")
+    (tip,) = verified_tips({"p": PROBLEM}, records, {"p": rate}, {"p": ("sizes", "double")})
+    assert (tip.tip, tip.statement, tip.fresh_solved, tip.base_solved) == (HELPS, PROBLEM.statement, 2, 1)
+    assert (tip.base_greedy_share, tip.family, tip.op) == (0.5, "sizes", "double")
+    path = tmp_path / "verified_tips.jsonl"
+    write_verified_tips(path, [tip])
+    assert read_verified_tips(path) == [tip]
+    record = record_json(records[1], rate)
+    assert record["tip"] == HELPS and record["base_n"] == 8 and record["wordings"][0]["text"] == HELPS
+
+
+def test_losses_add_up(sandbox):
+    records = [verify(sandbox, *case)[0] for case in ((HELPS,), (FAILS,), (LEAKS,), (None,), (FAILS, HELPS))]
+    table = tip_losses(5, records).set_index("step")
+    assert list(table["lost"]) == [0, 0, 1, 1, 1] and list(table["left"]) == [5, 5, 4, 3, 2]
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "verified_tips.jsonl"
+    path.write_text('{"tip": "t"}\n')
+    with pytest.raises(DataError, match="no verified tip"):
+        read_verified_tips(path)
