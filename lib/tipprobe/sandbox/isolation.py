@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from tipprobe.errors import SandboxError
+from tipprobe.sandbox import scratch
 from tipprobe.sandbox.types import Job, Limits, Run
 from tipprobe.sandbox.worker import wire
 
@@ -107,10 +107,10 @@ def prove(run_test: Callable[[Job], Run], missing: dict[str, str]) -> IsolationR
         run_test: runs a job's single input in the sandbox.
         missing: what the worker said it could not set up.
     """
-    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
-        (Path(folder) / "canary").write_text("only for the owner\n", encoding="ascii")
+    with scratch.locked_folder() as folder, socket.create_server(("127.0.0.1", 0)) as server:
+        (folder / "canary").write_text("only for the owner\n", encoding="ascii")
         question = {
-            "folder": folder,
+            "folder": str(folder),
             "package": str(Path(__file__).resolve().parents[1]),
             "port": server.getsockname()[1],
             "owner": os.getpid(),

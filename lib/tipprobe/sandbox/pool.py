@@ -7,7 +7,6 @@ This process never forks and never unpickles: workers are started by exec and sp
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import re
@@ -32,6 +31,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tipprobe.errors import SandboxError
+from tipprobe.sandbox import scratch
 from tipprobe.sandbox.isolation import (
     IsolationReport,
     Level,
@@ -49,7 +49,6 @@ MAX_DEATHS = 5  # of workers in a row, without a run in between, before a job or
 START_TIMEOUT_S = 60.0
 SILENCE_SLACK_S = 20.0  # beyond the wall limit, before a worker that says nothing is given up
 STDERR_TAIL_CHARS = 2_000
-_SCRATCH_PREFIX = "tipprobe-sandbox-"
 _USES_NUMPY = re.compile(r"\b(numpy|scipy|pandas|sklearn|matplotlib)\b")
 
 
@@ -522,9 +521,8 @@ class _Process:
             raise SandboxError(
                 "sys.executable is empty: the sandbox needs the path of a Python interpreter to start"
             )
-        _remove_stale_scratch()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
-        self._scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX))
+        self._scratch = scratch.new_folder()
         self.socket, theirs = socket.socketpair()
         try:
             self._popen = subprocess.Popen(
@@ -645,17 +643,6 @@ def _environment() -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
     }
-
-
-def _remove_stale_scratch() -> None:
-    """Remove scratch folders whose worker was killed together with its pool."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}*"):
-        try:
-            with (folder / ".lock").open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-        except OSError:  # in use, somebody else's, or just being made
-            continue
 
 
 def _to_wire(job: Job, wait_for_verdict: bool) -> wire.JobFrame:
