@@ -567,7 +567,22 @@ def card(folder: Path) -> str:
         for tip, groups in report["selection"].items()
         for name, found in groups.items()
     ]
+    fewer = folder / "measured" / "less_data.json"
+    less_data = [
+        {
+            "problems drawn": f"{row['problems']:,}",
+            "steps": str(row["steps"]),
+            "pairs": f"{row['training_pairs']:,}",
+            "AUC within problem": cell(row["auc_within"]),
+            "picked with a right tip, %": f"{cell(row['selected'])} of {row['upper_bound']['mean']:g}",
+            "with a misleading tip, %": (
+                f"{cell(row['selected_wrong_tip'])} of {row['upper_bound_wrong_tip']['mean']:g}"
+            ),
+        }
+        for row in (read_record(fewer)["rows"] if fewer.is_file() else ())
+    ]
     return TEMPLATE.read_text(encoding="utf-8").format(
+        less_data=markdown_table(less_data) if less_data else "Not tried.",
         **recipe,
         **recipe["counts"],
         programs_text=f"{recipe['programs_s']:.0f} s" if recipe["programs_s"] else "not recorded",
