@@ -452,7 +452,7 @@ _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _NUMBER_AT, _ARCH_AT = 0, 4
 
 
-def program_filter() -> bytes:
+def program_filter(arch: str = _ARCH) -> bytes:
     """Return the filter (BPF) that a program and its supervisor run under."""
     conditions = [
         (
@@ -466,10 +466,10 @@ def program_filter() -> bytes:
         ("fcntl", 1, (8, 10, 15), errno.EPERM),  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to anybody
         ("ioctl", 1, (0x5412, 0x541C), errno.EPERM),  # TIOCSTI, TIOCLINUX: typing into a terminal
     ]
-    return _assemble(_ALWAYS, conditions)
+    return _assemble(_ALWAYS, conditions, arch)
 
 
-def child_filter() -> bytes:
+def child_filter(arch: str = _ARCH) -> bytes:
     """Return the filter added in each child where there are no namespaces to keep it apart.
 
     No new processes, no signals, no changes of modes, owners and times; threads are allowed.
@@ -478,7 +478,7 @@ def child_filter() -> bytes:
         ("clone", 0, _mask(CLONE_THREAD, want=True), errno.EPERM),
         ("prctl", 0, (PR_SET_PDEATHSIG,), errno.EPERM),
     ]
-    return _assemble(_FOREIGN_FILES + _NEW_PROCESSES + _SIGNALS, conditions)
+    return _assemble(_FOREIGN_FILES + _NEW_PROCESSES + _SIGNALS, conditions, arch)
 
 
 def install_filter(program: bytes) -> None:
@@ -496,12 +496,12 @@ def _mask(bits: int, want: bool = False) -> tuple[str, int, bool]:
     return ("mask", bits, want)
 
 
-def _assemble(denied: list[str], conditions: list[tuple]) -> bytes:
+def _assemble(denied: list[str], conditions: list[tuple], arch: str) -> bytes:
     """Translate refused calls and conditions into BPF."""
-    column = _column()
+    column = _column(arch)
     code = [
         (_LOAD, 0, 0, _ARCH_AT),
-        (_JEQ, 1, 0, _AUDIT_ARCH.get(_ARCH, 0)),
+        (_JEQ, 1, 0, _AUDIT_ARCH.get(arch, 0)),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER_AT),
         (_JGT, 0, 1, _NEWEST),  # also every x32 call, whose numbers begin at 2**30
@@ -539,8 +539,8 @@ def _condition(argument: int | None, test: object, number: int) -> list[tuple[in
     return [*block, allow, refuse]
 
 
-def _column() -> int:
-    return 0 if _ARCH == "x86_64" else 1
+def _column(arch: str = _ARCH) -> int:
+    return 0 if arch == "x86_64" else 1
 
 
 def _refuse(number: int) -> int:
