@@ -8,11 +8,15 @@ from tipprobe.errors import DataError
 from tipprobe.selection.types import Selection
 from tipprobe.tips.categories import (
     CATEGORIES,
+    LABELLED,
+    LABELLED_TEST,
     agreement,
     categorise,
     category_table,
     changed_by_tips,
     labelled,
+    people_against_each_other,
+    rule_against_people,
 )
 from tipprobe.tips.results import TipResults
 from tipprobe.tips.trials import Branch, Trial
@@ -35,16 +39,20 @@ def test_the_rule(tip, category):
 
 
 def test_agreement_by_hand():
-    boundary, order = "An empty list gives -1.", "Positions are counted from 1."
-    pairs = [(boundary, "boundary_edge_case")] * 2 + [
-        (order, "index_order_output_alignment"),
-        (order, "boundary_edge_case"),
-    ]
-    found = agreement(pairs)
+    boundary, order = "boundary_edge_case", "index_order_output_alignment"
+    found = agreement([(boundary, boundary), (boundary, boundary), (order, order), (boundary, order)])
     assert (found.n, found.same) == (4, 3)
     assert found.kappa == pytest.approx((0.75 - (3 / 4 * 2 / 4 + 1 / 4 * 2 / 4)) / 0.5)
     assert found.table.loc["boundary_edge_case", "index_order_output_alignment"] == 1
-    assert math.isnan(agreement([(boundary, "boundary_edge_case")]).kappa)
+    assert math.isnan(agreement([(boundary, boundary)]).kappa)
+
+
+def test_the_rule_is_judged_on_tips_it_was_not_revised_on():
+    taught = {tip for tip, _, _ in labelled(LABELLED)}
+    assert not taught & {tip for tip, _, _ in labelled(LABELLED_TEST)}
+    rule, people = rule_against_people(), people_against_each_other()
+    assert rule.n >= 60 and people.n >= 50
+    assert 0 < rule.kappa < people.kappa, "people agree with each other more than with the rule"
 
 
 def test_labels_are_checked(tmp_path):

@@ -1,8 +1,9 @@
 """What kind of help a tip gives: the paper's six categories, by a rule that anybody can read.
 
 The first rule whose pattern occurs in the tip decides, in the order of `RULES`: what is most specific comes
-first, and what matches nothing clarifies what the statement means.  `labelled.jsonl` beside this module holds
-tips that were labelled by hand without looking at the rule; `agreement` compares the two.
+first, and what matches nothing clarifies what the statement means.  Beside this module lie tips that were
+labelled by hand without looking at the rule: the rule was revised on ``labelled.jsonl``, half of which a
+second person labelled too, and is judged on ``labelled_test.jsonl``, which that person labelled alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tipprobe.problems.schema import read_jsonl
 from tipprobe.tips.results import TipResults
 
 LABELLED = Path(__file__).with_name("labelled.jsonl")
+LABELLED_TEST = Path(__file__).with_name("labelled_test.jsonl")
 #: Category -> name in tables, in the paper's order.
 CATEGORIES = {
     "semantic_constraint_clarification": "semantic or constraint clarification",
@@ -187,13 +189,13 @@ def categorise(tip: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How the rule compares with labels given by hand.
+    """How two ways to label tips compare.
 
     Attributes:
         n: labelled tips.
         same: tips on which both agree.
         kappa: Cohen's kappa, the share of agreement beyond chance; NaN if both used one category only.
-        table: counts, hand labels by row, the rule by column.
+        table: counts, the first labels by row, the second by column.
     """
 
     n: int
@@ -202,27 +204,38 @@ class Agreement:
     table: pd.DataFrame
 
 
-def labelled(path: Path = LABELLED) -> list[tuple[str, str]]:
-    """Return the hand-labelled tips as (tip, category).
+def rule_against_people(path: Path = LABELLED_TEST) -> Agreement:
+    """Compare hand labels with the rule."""
+    return agreement([(category, categorise(tip)) for tip, category, _ in labelled(path)])
+
+
+def people_against_each_other(path: Path = LABELLED) -> Agreement:
+    """Compare the labels of two people, on the tips that both labelled."""
+    return agreement([(first, second) for _, first, second in labelled(path) if second is not None])
+
+
+def labelled(path: Path) -> list[tuple[str, str, str | None]]:
+    """Return hand-labelled tips as (tip, category, a second person's category or None).
 
     Raises:
         DataError: a line has another category than those of `CATEGORIES`.
     """
-    pairs = [(record["tip"], record["category"]) for record in read_jsonl(path)]
-    for number, (_, category) in enumerate(pairs, 1):
-        if category not in CATEGORIES:
-            raise DataError(
-                f"{path}, line {number}: {category!r} is none of the categories {', '.join(CATEGORIES)}"
-            )
-    return pairs
+    rows = [(record["tip"], record["category"], record.get("second")) for record in read_jsonl(path)]
+    for number, (_, *categories) in enumerate(rows, 1):
+        for category in categories:
+            if category is not None and category not in CATEGORIES:
+                raise DataError(
+                    f"{path}, line {number}: {category!r} is none of the categories {', '.join(CATEGORIES)}"
+                )
+    return rows
 
 
 def agreement(pairs: Sequence[tuple[str, str]]) -> Agreement:
-    """Compare the rule with hand labels."""
+    """Compare two labels of each tip."""
     names = list(CATEGORIES)
     counts = np.zeros((len(names), len(names)), dtype=int)
-    for tip, category in pairs:
-        counts[names.index(category), names.index(categorise(tip))] += 1
+    for first, second in pairs:
+        counts[names.index(first), names.index(second)] += 1
     n, same = int(counts.sum()), int(np.trace(counts))
     chance = float((counts.sum(axis=0) * counts.sum(axis=1)).sum()) / n**2
     kappa = (same / n - chance) / (1 - chance) if chance < 1 else float("nan")

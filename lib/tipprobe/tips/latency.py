@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from tipprobe.models.reward import RewardModel
 from tipprobe.models.types import Sampler, Sampling
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import code_prompt
@@ -17,6 +18,11 @@ from tipprobe.tips.propose import RequestStyle, propose_tips
 
 #: Scores (problem, program) pairs.
 Score = Callable[[Sequence[tuple[Problem, str]]], Any]
+
+
+def score_programs(judge: RewardModel, pairs: Sequence[tuple[Problem, str]]) -> Any:
+    """Score programs for their problems, without any tip."""
+    return judge.score([(code_prompt(problem), program) for problem, program in pairs])
 
 
 def measure_latency(
@@ -32,8 +38,8 @@ def measure_latency(
     """Return the median seconds that each part takes, a row a method.
 
     Columns: ``method, problems, base_s, proposer_s, guided_s, scoring_s, wall_s``.  Both branches can run at
-    the same time, so ``wall_s`` is ``max(base, proposer + guided) + scoring`` of each problem, then the median.
-    Loading is not counted; one unmeasured problem warms everything up.
+    the same time, so ``wall_s`` is ``max(base, proposer + guided) + scoring`` of each problem, then the
+    median.  Loading is not counted; one unmeasured problem warms everything up.
 
     Args:
         problems: the first one serves to warm up, and is measured too.
