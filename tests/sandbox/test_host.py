@@ -8,8 +8,10 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import nbformat
 import psutil
 import pytest
+from nbclient import NotebookClient
 
 from tipprobe.errors import SandboxError
 from tipprobe.sandbox import Job, Limits, Sandbox
@@ -123,3 +125,15 @@ def test_an_interrupted_run_can_be_followed_by_another():
         with pytest.raises(KeyboardInterrupt):
             pool.run([Job(f"print({n})", ("",)) for n in range(6)], progress=interrupt)
         assert pool.run([Job("print('next')", ("",))])[0][0].stdout == b"next\n"
+
+
+def test_works_in_a_notebook_whose_event_loop_runs():
+    source = (
+        "from tipprobe.sandbox import Job, Sandbox\n"
+        "with Sandbox(1, min_isolation='process') as pool:\n"
+        "    print(pool.run([Job('print(input())', ('plain',))])[0][0].stdout)\n"
+        "    print((await pool.run_async([Job('print(input())', ('awaited',))]))[0][0].stdout)"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    assert notebook.cells[0].outputs[0].text == "b'plain\\n'\nb'awaited\\n'\n"

@@ -127,6 +127,23 @@ def test_nothing_a_program_started_is_left(at_level):
     assert not [process for process in psutil.process_iter() if mark in command_line(process)]
 
 
+@pytest.mark.parametrize(("megabytes", "status"), [(5, "ok"), (45, "memory_limit")])
+def test_processes_of_one_program_share_a_limit_of_memory(at_level, megabytes, status):
+    if at_level.isolation.level != "namespaces":
+        pytest.skip("one process per program, or no limit on their number")
+    source = (
+        "import os, time\n"
+        "for _ in range(4):\n"
+        "    if os.fork() == 0:\n"
+        f"        kept = bytearray(os.urandom(1 << 20) * {megabytes})\n"
+        "        time.sleep(1)\n"
+        "        os._exit(0)\n"
+        "for _ in range(4): os.wait()\n"
+    )
+    limits = Limits(cpu_s=10.0, wall_s=60.0, memory_mb=64)
+    assert at_level.run([Job(source, ("",), limits=limits)])[0][0].status == status
+
+
 def command_line(process):
     try:
         return process.cmdline()

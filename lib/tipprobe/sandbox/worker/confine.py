@@ -156,7 +156,9 @@ def build_root(
     try:
         _mount("proc", f"{place}/proc", "proc", MS_NOSUID | MS_NODEV)
     except OSError as error:
-        missing["/proc"] = f"programs find no /proc and no /dev/stdin: {error.strerror}"
+        missing["/proc"] = (
+            f"{error.strerror}: no /dev/stdin for programs, and memory is limited for each process alone"
+        )
     os.mkdir(f"{place}/scratch")
     options = f"mode=0755,size={scratch_bytes},nr_inodes=8192"
     _mount("scratch", f"{place}/scratch", "tmpfs", MS_NOSUID | MS_NODEV, options)

@@ -91,6 +91,7 @@ SCRATCH_BYTES = 64 << 20  # what all files of one program may take together (nam
 MAX_TASKS = (
     64 if not LINUX or tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= (5, 14) else 4096
 )
+MEMORY_LOOK_S = 0.05  # between two looks at the memory of all processes of a program
 STATUS = {name: number for number, name in enumerate(wire.STATUSES)}
 PACKAGE = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 PACKAGE_NAME = os.path.basename(PACKAGE)
@@ -110,6 +111,7 @@ class Layers:
     user: int | None = None  # programs run as this user instead of root
     baseline: int = 0  # bytes of address space an idle worker has: a program's memory limit counts from there
     folders: Sequence[str] = ()  # where programs may write; the first is their working directory
+    sees_processes: bool = False  # /proc shows the processes of this worker and of its program, no others
 
 
 @dataclass
@@ -304,6 +306,7 @@ def enter_root(layers: Layers, scratch: str, hidden: list[str]) -> dict[str, str
     layers.folders, missing = confine.build_root(
         os.path.join(scratch, "root"), readable_paths(), hidden, SCRATCH_BYTES
     )
+    layers.sees_processes = "/proc" not in missing
     layers.own_pid_namespace = confine.open_pid_namespace()
     sys.path[:] = [path for path in sys.path if os.path.exists(path)]
 
@@ -493,7 +496,7 @@ def execute(
         set_up_child(files, job, layers, supervisor)
         return Plan(code, job, data.decode("utf-8", "surrogatepass") if job.is_call else "", ready)
     with EndOfProcess(pid) as end:
-        killed = watch(end, job, started, sock)
+        killed = watch(end, job, started, sock, layers)
         status, usage = end.reap()
     wall = time.monotonic() - started
     if not LINUX:
@@ -553,7 +556,9 @@ class EndOfProcess:
         return self.result is not None
 
 
-def watch(end: EndOfProcess, job: wire.JobFrame, started: float, sock: socket.socket) -> str | None:
+def watch(
+    end: EndOfProcess, job: wire.JobFrame, started: float, sock: socket.socket, layers: Layers
+) -> str | None:
     """Wait for a child to end; kill it at a limit and return that limit's status name, else None."""
     wall_end = started + job.wall_s
     while True:
@@ -566,12 +571,39 @@ def watch(end: EndOfProcess, job: wire.JobFrame, started: float, sock: socket.so
             os.kill(end.pid, signal.SIGKILL)
             return "cpu_limit" if cpu_left <= 0 else "wall_limit"
         # One thread cannot use CPU faster than the clock on the wall runs: no need to look earlier.
-        ended = end.wait(min(cpu_left, wall_left), sock)
+        look = min(cpu_left, wall_left)
+        ended = end.wait(min(look, MEMORY_LOOK_S) if layers.sees_processes else look, sock)
         if ended:
             return None
         if ended is False:
             os.kill(end.pid, signal.SIGKILL)
             raise EOFError("the pool hung up")
+        if layers.sees_processes and memory_of_several() > 2 * (job.memory_mb << 20):
+            os.kill(end.pid, signal.SIGKILL)
+            return "memory_limit"
+
+
+def memory_of_several() -> int:
+    """Bytes that the processes of a program hold together, beyond what a fork gives each; 0 for one alone.
+
+    Pages that are shared after a fork count once for each process, hence the factor in `watch`.
+    """
+    own = os.readlink("/proc/self")
+    pids = [name for name in os.listdir("/proc") if name.isdigit() and name not in ("1", own)]
+    if len(pids) < 2:
+        return 0
+    at_fork = resident_memory(own)
+    return sum(max(0, resident_memory(pid) - at_fork) for pid in pids)
+
+
+def resident_memory(pid: str) -> int:
+    """Bytes in memory that belong to a process and not to a file; 0 if it has ended."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            lines = [line.split() for line in file if line.startswith(("RssAnon:", "RssShmem:"))]
+    except OSError:
+        return 0
+    return sum(int(line[1]) for line in lines) << 10
 
 
 def cpu_time(pid: int) -> float:
