@@ -16,7 +16,7 @@ import pytest
 
 from tipprobe.series.params import load_params
 from tipprobe.series.runner import _module_lines, cost_lines
-from tipprobe.series.stages import get_stage
+from tipprobe.series.stages import STAGES, get_stage
 
 PROBES = get_stage("05")
 ADAPT = get_stage("06")
@@ -51,7 +51,7 @@ def test_a_second_run_skips_everything(finished):
     before = finished.done("07_evaluation")
     result = finished.run("run")
     assert result.returncode == 0
-    assert len(lines(result, "skipped, done and intact")) == 4
+    assert len(lines(result, "skipped, done and intact")) == len(STAGES)
     assert finished.done("07_evaluation") == before
 
 
@@ -78,7 +78,7 @@ def test_only_the_changed_part_runs_again(done_project):
     (project.out / "06_erpo_adaptation" / "training_curves.csv").write_text("a,b\n")
     result = project.run("run")
     assert lines(result, "runs again") == ["06_erpo_adaptation: runs again: training_curves.csv was altered"]
-    assert len(lines(result, "skipped")) == 3
+    assert len(lines(result, "skipped")) == len(STAGES) - 1
     # A missing output.
     (project.out / "07_evaluation" / "claims.json").unlink()
     result = project.run("run")
@@ -118,7 +118,7 @@ def test_a_failing_stage_is_not_done_and_says_where_to_look(done_project):
     project.write(ADAPT)
     result = project.run("run")
     assert result.returncode == 0
-    assert len(lines(result, "skipped")) == 3
+    assert len(lines(result, "skipped")) == len(STAGES) - 1
     assert lines(result, "06_erpo_adaptation: was not finished, goes on where it stopped")
 
 
@@ -332,6 +332,26 @@ def test_the_estimate_counts_what_a_large_profile_asks_for():
     assert cost_lines(load_params("smoke").model_dump()) == []
 
 
+def test_the_estimate_counts_what_the_tip_half_asks_for():
+    (line,) = cost_lines(load_params("tipcoder").model_dump())
+    # 69 steps x 192 problems x 8 tips; 3 repairs, 2 steps of distillation, 2 refinements
+    assert "105,984 tips of up to 4,096 tokens" in line and "up to 7 teacher replies" in line
+    assert "40 programs a test problem" in line  # a pool of 16, and 3 runs of 8 methods
+
+
 def test_a_dry_run_names_the_library_modules_by_package():
     names = ["tipprobe", "tipprobe.errors", "tipprobe.probes", "tipprobe.probes.rng", "tipprobe.probes.types"]
     assert _module_lines(names) == ["errors", "probes: rng types"]
+
+
+def test_an_empty_results_folder_is_refused(project):
+    result = project.run("run", "--out", "")
+    assert result.returncode == 2 and "--out is empty" in result.stderr
+
+
+def test_a_done_file_of_another_shape_counts_as_not_done(done_project):
+    (done_project.out / "05_probe_generation" / "done.json").write_text("{}\n")
+    result = done_project.run("run", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
+    assert "05_probe_generation: was not finished" in result.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 from pathlib import Path
@@ -39,6 +40,9 @@ def resolve_model(name: str) -> str:
     path = resolve(name)
     if path.exists():
         return str(path)
+    close = difflib.get_close_matches(name.lower(), EMBEDDED, n=1, cutoff=0.8)
+    if close:
+        raise DataError(f"no model {name!r}; did you mean {close[0]}?")
     if name.startswith((".", "/", "~")) or name.endswith(".gguf"):
         raise DataError(f"no model at {path}; give a checkpoint folder, a .gguf file or a hub id")
     return name

@@ -29,7 +29,7 @@ from tipprobe.models.load import model_label
 from tipprobe.series import keys
 from tipprobe.series.progress import duration_text
 from tipprobe.series.provenance import redact
-from tipprobe.series.stage import DONE, PROVENANCE, STARTED
+from tipprobe.series.stage import PROVENANCE, STARTED, read_done
 from tipprobe.series.stages import STAGES, StageSpec
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -97,7 +97,7 @@ def standin_notice(model: str) -> str:
 
 def _stage_facts(stage: StageSpec, out: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     folder = out / stage.name
-    done = read_json(folder / DONE)
+    done = read_done(folder)
     last = next((entry for entry in run.get("stages", ()) if entry["name"] == stage.name), {})
     # A notebook that was being written when its run was killed is not there for the reader.
     has_page = read_json(out / "notebooks" / f"{stage.name}.ipynb") is not None

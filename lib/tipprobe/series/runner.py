@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from tipprobe import paths
-from tipprobe.errors import StageError
+from tipprobe.errors import ParameterError, StageError
 from tipprobe.files import read_json, write_json
 from tipprobe.series import keys, notebooks, outputs, processes
 from tipprobe.series.params import KEYS, load_params, profile_path, read_profile
@@ -26,6 +26,7 @@ from tipprobe.series.progress import MARK, duration_text
 from tipprobe.series.stage import (
     DONE,
     STARTED,
+    read_done,
     refuse_missing_gpu,
     retire,
     upstream_keys,
@@ -113,6 +114,8 @@ def run_series(options: Options, console: IO[str] | None = None) -> list[StageRe
     screen = Screen(console or sys.stdout)
     overrides = dict(options.overrides)
     if options.out is not None:
+        if options.out == Path():
+            raise ParameterError("--out is empty, or the current folder: name a folder for the results")
         overrides["out"] = _relative_to_root(options.out)
     params = load_params(options.profile, overrides).model_dump()
     refuse_missing_gpu(params)
@@ -166,7 +169,7 @@ def _one_stage(
     result.reason = decision.reason
     if not decision.run:
         result.state = "done"
-        result.duration_s = (read_json(out / stage.name / DONE) or {}).get("duration_s", 0.0)
+        result.duration_s = (read_done(out / stage.name) or {}).get("duration_s", 0.0)
         screen.line(f"{stage.name}: skipped, {decision.reason}")
         return
     screen.line(f"{stage.name}: {decision.reason}")
@@ -193,7 +196,7 @@ def decide(stage: StageSpec, own: Mapping[str, Any], out: Path, force: bool) -> 
     """
     folder = out / stage.name
     parts = keys.key_parts(stage, own, upstream_keys(stage, out))
-    done = read_json(folder / DONE)
+    done = read_done(folder)
     if force:
         return Decision(True, "runs again from the start (--force)")
     if done is None:
@@ -271,7 +274,27 @@ def _borrowed(profile: str, overrides: Mapping[str, Any]) -> list[str]:
 
 
 def cost_lines(params: Mapping[str, Any]) -> list[str]:
-    """Return an upper bound of what a profile generates and executes, as text; nothing for the tiny ones."""
+    """Return upper bounds of what each half of a profile generates, as text; nothing for the tiny ones."""
+    return _probe_cost(params) + _tip_cost(params)
+
+
+def _tip_cost(params: Mapping[str, Any]) -> list[str]:
+    if not params["tip_methods"]:
+        return []
+    tips = params["rl_steps"] * params["rl_prompts_per_step"] * params["tip_group_size"]
+    if tips < 50_000:
+        return []
+    pool = max([*params["best_of"], 2 * params["tip_runs"]])
+    per_problem = pool + params["tip_runs"] * len(params["tip_methods"])
+    calls = params["repair_turns"] + 2 + params["tip_refinements"]
+    return [
+        f"tips ask for {params['base_samples']} programs and up to {calls} teacher replies a mined problem, "
+        f"{tips:,} tips of up to {params['tip_max_tokens']:,} tokens in rollouts with a greedy program each, "
+        f"and {per_problem} programs a test problem"
+    ]
+
+
+def _probe_cost(params: Mapping[str, Any]) -> list[str]:
     trained = [method for method in params["methods"] if method != "base"]
     runs = len(trained) * len(params["seeds"])
     rollouts = runs * params["steps"] * params["prompts_per_step"] * params["group_size"]

@@ -33,6 +33,13 @@ PROVENANCE = "provenance.json"
 RETIRED = "retired"
 
 
+def read_done(folder: Path) -> dict[str, Any] | None:
+    """Return what ``done.json`` says of a finished stage; None if it is missing, torn or of another shape."""
+    done = read_json(folder / DONE)
+    needed = ("key", "resume_key", "params", "parts", "outputs")
+    return done if done is not None and all(key in done for key in needed) else None
+
+
 class StageParams(SimpleNamespace):
     """The parameters of one stage, as attributes."""
 
@@ -51,7 +58,7 @@ def upstream_keys(spec: StageSpec, out: Path) -> dict[str, dict[str, str]]:
     """
     found = {}
     for name in spec.upstream:
-        done = read_json(out / name / DONE)
+        done = read_done(out / name)
         if done is None:
             raise StageError(f"{spec.name} needs {name}, which is not done in {out}: {_how(name)}")
         found[name] = {"key": done["key"], "resume_key": done["resume_key"]}
@@ -62,7 +69,7 @@ def outdated(spec: StageSpec, out: Path) -> list[str]:
     """Return one line for each stage that `spec` reads from and that would be made differently today."""
     lines = []
     for name in spec.upstream:
-        done = read_json(out / name / DONE)
+        done = read_done(out / name)
         if done is None:
             continue
         earlier = get_stage(name).for_params(done["params"])
@@ -148,7 +155,7 @@ class Stage:
             raise StageError(f"{full} is missing: {_how(path.split('/')[0])}")
         facts = outputs.fingerprints(self.out, [full])[path]
         name, _, file = path.partition("/")
-        recorded = (read_json(self.out / name / DONE) or {}).get("outputs", {}).get(file, facts)
+        recorded = (read_done(self.out / name) or {}).get("outputs", {}).get(file, facts)
         if facts != recorded:
             raise StageError(f"{full} is no longer what {name} wrote: {_how(name)}")
         self._inputs[path] = facts
