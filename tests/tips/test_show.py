@@ -31,7 +31,7 @@ RECORDS = [
 
 def tip(name, base, fresh, family=None):
     return VerifiedTip(
-        name, f"Statement of {name}.", f"Tip of {name}.", 4, fresh, 4, base, base / 4, family, None
+        name, f"Statement of {name}.", f"Tip of {name}.", 4, fresh, 4, base, base / 4, base, family
     )
 
 
@@ -86,11 +86,11 @@ def test_a_record_is_shown_with_every_wording():
 
 def test_effect():
     table = show.effect_table(TIPS).set_index("tips about")
-    assert list(table.index) == ["edges", "ties", "all"] and list(table["worse than without"]) == [1, 0, 1]
-    assert table.loc["all", "without a tip"].startswith("25.0") and table.loc["all", "fresh"].startswith(
-        "37.5"
-    )
-    assert table.loc["all", "fresh − without"].startswith("+12.5")
+    assert list(table.index) == ["edges", "ties", "all"] and list(table["worse"]) == [1, 0, 1]
+    assert table.loc["all", "without, fresh"].startswith("25.0") and table.loc[
+        "all", "with, fresh"
+    ].startswith("37.5")
+    assert table.loc["all", "gain"].startswith("+12.5")
     assert list(show.effect_table([tip("p", 0, 4)])["tips about"]) == ["all"]
     assert show.effect_table([]).empty
 

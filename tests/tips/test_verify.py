@@ -13,11 +13,13 @@ from tipprobe.tips.base_rates import BaseRate
 from tipprobe.tips.distil import Draft
 from tipprobe.tips.environment import CodeEnvironment
 from tipprobe.tips.mine import Trajectory, Turn
-from tipprobe.tips.teachers import TeacherReply
+from tipprobe.tips.teachers import RecordedTeacher, TeacherReply
 from tipprobe.tips.verify import (
+    check_inputs,
     measure_fresh,
     read_verified_tips,
     record_json,
+    tip_labels,
     tip_losses,
     verified_tips,
     verify_tips,
@@ -134,7 +136,7 @@ def test_names_of_the_repaired_program_are_secret(sandbox):
 def test_the_fresh_rate_is_not_the_selected_one(sandbox, tmp_path):
     verified, lost = verify(sandbox, HELPS)[0], replace(verify(sandbox, FAILS)[0], problem_id="q")
     records = measure_fresh({"p": PROBLEM}, [lost, verified], environment(sandbox, 1.0), 4)
-    assert [(r.fresh_n, r.fresh_solved) for r in records] == [(0, 0), (4, 2)]
+    assert [(r.fresh_n, r.fresh_solved, r.fresh_base_solved) for r in records] == [(0, 0, 0), (4, 2, 0)]
     rate = BaseRate("p", 8, 1, {}, 1, 2, "wrong_output")
     (tip,) = verified_tips({"p": PROBLEM}, records, {"p": rate}, {"p": ("sizes", "double")})
     assert (tip.tip, tip.statement, tip.fresh_solved, tip.base_solved) == (HELPS, PROBLEM.statement, 2, 1)
@@ -144,6 +146,38 @@ def test_the_fresh_rate_is_not_the_selected_one(sandbox, tmp_path):
     assert read_verified_tips(path) == [tip]
     record = record_json(records[1], rate)
     assert record["tip"] == HELPS and record["base_n"] == 8 and record["wordings"][0]["text"] == HELPS
+
+
+@pytest.mark.parametrize(
+    ("trajectories", "header", "message"),
+    [
+        ([], {"model_revision": "scripted"}, "no trajectory was kept"),
+        (
+            [replace(TRAJECTORY, problem_id="q")],
+            {"model_revision": "scripted"},
+            "'q': there is no such problem",
+        ),
+        ([TRAJECTORY], {"model_revision": "other"}, "of coder other, but .* scripted"),
+    ],
+)
+def test_inputs_that_do_not_belong_together(trajectories, header, message):
+    rates = {"p": BaseRate("p", 8, 1, {}, 1, 2, "wrong_output")}
+    check_inputs({"p": PROBLEM}, [TRAJECTORY], rates, {"model_revision": "scripted"}, "scripted")
+    with pytest.raises(DataError, match=message):
+        check_inputs({"p": PROBLEM}, trajectories, rates, header, "scripted")
+
+
+def test_labels(tmp_path):
+    problems = {"p": PROBLEM, "q": replace(PROBLEM, id="q", meta={"tip_about": "double"})}
+    assert tip_labels(problems, Teacher()) == {"p": (None, None), "q": (None, "double")}
+    path = tmp_path / "transcripts.jsonl"
+    path.write_text('{"problem_id": "p", "failed_program": "x", "family": "sizes", "op": "twice"}\n')
+    assert tip_labels(problems, RecordedTeacher(path)) == {"p": ("sizes", "twice"), "q": (None, "double")}
+
+
+def test_no_verified_tip_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="no tip was verified"):
+        write_verified_tips(tmp_path / "verified_tips.jsonl", [])
 
 
 def test_losses_add_up(sandbox):

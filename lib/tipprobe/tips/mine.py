@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import pandas as pd
 
@@ -304,15 +304,29 @@ def _from_json(record: Mapping[str, Any]) -> Trajectory:
     return replace(Trajectory(**record), turns=turns)
 
 
-def teacher_bill(trajectories: Sequence[Trajectory], price_in: float, price_out: float) -> dict[str, float]:
-    """Return tokens and cost of all repairs, as if nothing had come from a cache.
+class Counted(Protocol):
+    """Something that a teacher was asked for: a `Trajectory`, or a tip with its wordings."""
+
+    @property
+    def tokens_in(self) -> int:
+        """Tokens sent to the teacher."""
+        ...
+
+    @property
+    def tokens_out(self) -> int:
+        """Tokens that it wrote."""
+        ...
+
+
+def teacher_bill(records: Sequence[Counted], price_in: float, price_out: float) -> dict[str, float]:
+    """Return tokens and cost of everything the teacher was asked for, as if nothing had come from a cache.
 
     Args:
-        trajectories: all of them.
+        records: all trajectories, or all tips.
         price_in: price of a million tokens sent.
         price_out: price of a million tokens written.
     """
-    sent, written = (sum(getattr(t, name) for t in trajectories) for name in ("tokens_in", "tokens_out"))
+    sent, written = (sum(getattr(record, name) for record in records) for name in ("tokens_in", "tokens_out"))
     cost = (sent * price_in + written * price_out) / 1e6
     return {"tokens sent": sent, "tokens written": written, "cost": cost}
 

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tipprobe.evaluation.intervals import Interval, mean_interval, paired_interval, wilson_interval
+from tipprobe.evaluation.intervals import mean_interval, paired_interval, wilson_interval
 from tipprobe.evaluation.style import FAINT, INK, PALETTE, figure_style, new_figure
 from tipprobe.evaluation.tables import interval_text
 from tipprobe.probes.rng import keyed_rng
@@ -153,8 +153,8 @@ def tip_text(tip: VerifiedTip) -> str:
     """Return one verified tip with its problem and its counts."""
     about = f" ({tip.op})" if tip.op else ""
     lines = [
-        f"{tip.problem_id}{about}: {tip.base_solved} of {tip.base_n} programs pass without the tip, "
-        f"{tip.fresh_solved} of {tip.fresh_n} fresh ones with it",
+        f"{tip.problem_id}{about}: of {tip.fresh_n} fresh programs {tip.fresh_base_solved} pass without "
+        f"the tip and {tip.fresh_solved} with it",
         textwrap.fill(tip.statement, WIDTH, initial_indent="  ", subsequent_indent="  "),
         textwrap.fill(f"TIP: {tip.tip}", WIDTH, initial_indent="  ", subsequent_indent="       "),
     ]
@@ -203,16 +203,16 @@ def wording_table(records: Sequence[TipRecord], refinements: int) -> pd.DataFram
 
 
 def effect_table(tips: Sequence[VerifiedTip]) -> pd.DataFrame:
-    """Return pass@1 without the tip, in the draw that verified it, and on fresh programs, in percent.
+    """Return pass@1 in percent: when mined, in the verifying draw, on fresh programs with and without tip.
 
     One row a family of tips where families are known, then all; intervals are over problems.
     """
     frame = pd.DataFrame(
         {
             "family": [tip.family or "unknown" for tip in tips],
-            "base": [tip.base_solved / tip.base_n for tip in tips],
-            "fresh": [tip.fresh_solved / tip.fresh_n for tip in tips],
-            "worse": [tip.fresh_solved / tip.fresh_n < tip.base_solved / tip.base_n for tip in tips],
+            "mined": [tip.base_solved / tip.base_n for tip in tips],
+            "base": _shares(tips, "fresh_base_solved"),
+            "fresh": _shares(tips, "fresh_solved"),
         }
     )
     groups = [(str(name), part) for name, part in frame.groupby("family")] if len(tips) else []
@@ -225,23 +225,24 @@ def _effect_row(name: str, part: pd.DataFrame) -> dict[str, object]:
     return {
         "tips about": name,
         "n": len(part),
-        "without a tip": interval_text(mean_interval(base, DRAWS, SEED).scaled(100)),
-        "when verified": "100.0",
-        "fresh": interval_text(mean_interval(fresh, DRAWS, SEED).scaled(100)),
-        "fresh − without": interval_text(gain_interval(part["fresh"], part["base"]), sign=True),
-        "worse than without": int(part["worse"].sum()),
+        "without, when mined": f"{100 * part['mined'].mean():.1f}",
+        "with, when verified": "100.0",
+        "without, fresh": interval_text(mean_interval(base, DRAWS, SEED).scaled(100)),
+        "with, fresh": interval_text(mean_interval(fresh, DRAWS, SEED).scaled(100)),
+        "gain": interval_text(paired_interval(fresh, base, DRAWS, SEED).scaled(100), sign=True),
+        "worse": int((fresh < base).sum()),
     }
 
 
-def gain_interval(fresh: Sequence[float], base: Sequence[float]) -> Interval:
-    """Return the mean gain in points with its interval over problems."""
-    return paired_interval(np.asarray(fresh), np.asarray(base), DRAWS, SEED).scaled(100)
+def _shares(tips: Sequence[VerifiedTip], name: str) -> np.ndarray:
+    """Return the share of fresh programs that passed, (tips,)."""
+    return np.array([getattr(tip, name) / tip.fresh_n for tip in tips])
 
 
 def plot_tips(
     records: Sequence[TipRecord], tips: Sequence[VerifiedTip], refinements: int, label: str
 ) -> Drawn:
-    """Draw how tips ended, and each verified tip's rate without it against the fresh rate with it.
+    """Draw how tips ended, and the rate of fresh programs with each verified tip against that without it.
 
     Args:
         records: every tip.
@@ -254,7 +255,7 @@ def plot_tips(
         for record in records
     )
     names = [*(f"verified, wording {number}" for number in range(refinements + 1)), *OUTCOMES[1:]]
-    pairs = Counter((t.base_solved / t.base_n, t.fresh_solved / t.fresh_n) for t in tips)
+    pairs = Counter((t.fresh_base_solved / t.fresh_n, t.fresh_solved / t.fresh_n) for t in tips)
     with figure_style():
         figure, ((left, right),) = new_figure(1, 2, (10, 3.4))
         colors = [GOOD if name.startswith("verified") else FAINT for name in names]
@@ -263,7 +264,7 @@ def plot_tips(
         for (base, fresh), count in pairs.items():
             right.scatter(base, fresh, s=18 * count, color=GOOD, alpha=0.7, linewidths=0)
         right.plot([0, 1], [0, 1], color=FAINT, zorder=0)
-        right.set_xlabel("pass@1 without the tip")
+        right.set_xlabel("pass@1 of fresh programs without the tip")
         right.set_ylabel("pass@1 of fresh programs with it")
         right.set_ylim(-0.05, 1.05)
         right.set_xlim(-0.05, 1.05)
@@ -281,20 +282,17 @@ def tip_sentences(records: Sequence[TipRecord], tips: Sequence[VerifiedTip], lab
         f"{sum(map(bool, first))} of {len(first)} first wordings gave something away.",
     ]
     if tips:
-        base = mean_interval([t.base_solved / t.base_n for t in tips], DRAWS, SEED).scaled(100)
-        fresh = mean_interval([t.fresh_solved / t.fresh_n for t in tips], DRAWS, SEED).scaled(100)
-        gain = gain_interval(
-            [t.fresh_solved / t.fresh_n for t in tips], [t.base_solved / t.base_n for t in tips]
-        )
-        worse = sum(t.fresh_solved / t.fresh_n < t.base_solved / t.base_n for t in tips)
+        without, guided = _shares(tips, "fresh_base_solved"), _shares(tips, "fresh_solved")
+        base, fresh = (mean_interval(values, DRAWS, SEED).scaled(100) for values in (without, guided))
+        gain = paired_interval(guided, without, DRAWS, SEED).scaled(100)
         solved = sum(t.base_greedy_share == 1 for t in tips)
         said += [
             f"With a verified tip {label} passes with {interval_text(fresh)} % of fresh programs, without it "
             f"with {interval_text(base)} %: {interval_text(gain, sign=True)} points (n = {len(tips)} tips).",
-            f"The verifying draw alone would have said 100 %: selection flatters by "
+            "The verifying draw alone would have said 100 %: selection flatters by "
             f"{100 - fresh.mean:.1f} points.",
-            f"{worse} verified tips do worse on fresh programs than no tip, and {solved} are about problems "
-            "that the greedy program solves without one.",
+            f"{(guided < without).sum()} verified tips do worse on fresh programs than no tip, and {solved} "
+            "are about problems that the greedy program solves without one.",
         ]
     return said
 

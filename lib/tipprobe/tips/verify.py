@@ -22,7 +22,7 @@ from tipprobe.tips.distil import Draft
 from tipprobe.tips.environment import Attempt, CodeEnvironment
 from tipprobe.tips.guard import REASONS, Leak, find_leaks
 from tipprobe.tips.mine import Trajectory
-from tipprobe.tips.teachers import Teacher, TeacherRequest, feedback
+from tipprobe.tips.teachers import RecordedTeacher, Teacher, TeacherRequest, feedback
 
 #: ``verified``: a wording without a leak let the coder pass every test.  The others: what the last wording
 #: lacked, or what the teacher did not give.
@@ -68,6 +68,7 @@ class TipRecord:
         why: why the teacher gave nothing more (`tipprobe.tips.teachers.Why`), ``""`` if it did.
         fresh_n: programs drawn afterwards with the verified tip, 0 if there is none.
         fresh_solved: how many of them passed every test.
+        fresh_base_solved: how many of as many programs drawn afterwards *without* the tip did.
         tokens_in: tokens sent to the teacher, 0 where nobody counted.
         tokens_out: tokens that it wrote.
     """
@@ -79,6 +80,7 @@ class TipRecord:
     why: str = ""
     fresh_n: int = 0
     fresh_solved: int = 0
+    fresh_base_solved: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
 
@@ -97,7 +99,8 @@ class VerifiedTip:
         statement: its statement.
         tip: the tip.
         fresh_n, fresh_solved: programs drawn afterwards with the tip, and how many passed.
-        base_n, base_solved: programs drawn without it, and how many passed.
+        base_n, base_solved: programs drawn without it during mining, and how many passed.
+        fresh_base_solved: how many of `fresh_n` programs drawn afterwards without it passed.
         base_greedy_share: share of the tests that the greedy program without a tip passes.
         family, op: what the tip is about, where somebody knows.
     """
@@ -110,6 +113,7 @@ class VerifiedTip:
     base_n: int
     base_solved: int
     base_greedy_share: float
+    fresh_base_solved: int
     family: str | None = None
     op: str | None = None
 
@@ -256,26 +260,81 @@ def measure_fresh(
 ) -> list[TipRecord]:
     """Return the records with verified tips tried again on `n` programs that had no part in choosing them.
 
+    As many programs are drawn without the tip.  The base rate of the mining would not do: problems were
+    chosen for its being low, and such a rate rises on average when it is measured again.
+
     Args:
         problems: by id.
         records: verified ones and others.
         environment: the coder, with a seed that nothing else has used.
         n: programs a tip.
-        progress: called with (tips done, tips in all).
+        progress: called with (requests done, requests in all), two a verified tip.
     """
     verified = [record for record in records if record.tip is not None]
-    requests = [(problems[record.problem_id], record.tip) for record in verified]
-    groups = environment.attempts(requests, n, progress=progress)
-    solved = {
-        record.problem_id: sum(attempt.solved for attempt in group)
-        for record, group in zip(verified, groups, strict=True)
+    named = [problems[record.problem_id] for record in verified]
+    guided = [(problem, record.tip) for problem, record in zip(named, verified, strict=True)]
+    groups = environment.attempts([*guided, *((problem, None) for problem in named)], n, progress=progress)
+    solved = [sum(attempt.solved for attempt in group) for group in groups]
+    counts = {
+        record.problem_id: (with_tip, without)
+        for record, with_tip, without in zip(
+            verified, solved[: len(verified)], solved[len(verified) :], strict=True
+        )
     }
-    return [
-        replace(record, fresh_n=n, fresh_solved=solved[record.problem_id])
-        if record.problem_id in solved
-        else record
-        for record in records
-    ]
+    measured = []
+    for record in records:
+        if record.tip is not None:
+            with_tip, without = counts[record.problem_id]
+            record = replace(record, fresh_n=n, fresh_solved=with_tip, fresh_base_solved=without)
+        measured.append(record)
+    return measured
+
+
+def check_inputs(
+    problems: Mapping[str, Problem],
+    trajectories: Sequence[Trajectory],
+    rates: Mapping[str, BaseRate],
+    header: Mapping[str, Any],
+    revision: str,
+) -> None:
+    """Make sure that trajectories, problems, base rates and coder belong together.
+
+    Args:
+        problems: by id.
+        trajectories: kept ones.
+        rates: base rates by problem id.
+        header: of the base rates.
+        revision: of the coder that tips are tried on.
+
+    Raises:
+        DataError: no trajectory was kept, one is about an unknown problem, or the rates are another coder's.
+    """
+    if not trajectories:
+        raise DataError(
+            "no trajectory was kept, so there is nothing to draw a tip from: mining_summary.csv says where "
+            "problems were lost; take more problems, a higher base_threshold or another teacher"
+        )
+    for trajectory in trajectories:
+        if trajectory.problem_id not in problems or trajectory.problem_id not in rates:
+            raise DataError(
+                f"trajectory of problem {trajectory.problem_id!r}: there is no such problem among the "
+                f"{len(problems)} loaded; mining and distillation must name the same problems"
+            )
+    if header.get("model_revision") != revision:
+        raise DataError(
+            f"the base rates are of coder {header.get('model_revision')}, but tips would be tried on "
+            f"{revision}: run the mining again with this environment"
+        )
+
+
+def tip_labels(problems: Mapping[str, Problem], teacher: Teacher) -> dict[str, tuple[str | None, str | None]]:
+    """Return (family, op) of what a problem's tip is about, as far as a transcript or the problem says so."""
+    labels = {}
+    for name, problem in problems.items():
+        transcript = teacher.transcript(name) if isinstance(teacher, RecordedTeacher) else None
+        family, op = (transcript.family, transcript.op) if transcript else (None, None)
+        labels[name] = (family or None, op or problem.meta.get("tip_about"))
+    return labels
 
 
 def verified_tips(
@@ -307,6 +366,7 @@ def verified_tips(
                     rate.n,
                     rate.solved,
                     rate.greedy_share,
+                    record.fresh_base_solved,
                     family,
                     op,
                 )
@@ -315,7 +375,13 @@ def verified_tips(
 
 
 def write_verified_tips(path: Path, tips: Sequence[VerifiedTip]) -> None:
-    """Write one line a tip."""
+    """Write one line a tip.
+
+    Raises:
+        DataError: there is none, and nothing that follows could learn anything.
+    """
+    if not tips:
+        raise DataError("no tip was verified, so there is nothing to learn from: tips.jsonl says why")
     write_jsonl(path, map(asdict, tips))
 
 
