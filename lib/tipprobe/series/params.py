@@ -153,6 +153,9 @@ class Params(BaseModel):
     sft_learning_rate: Positive = Field(description="peak learning rate of the fine-tuning")
     sft_batch_size: Count = Field(description="tips per optimiser update")
     sft_max_tokens: Count = Field(description="longest prompt with tip, tokens; longer rows are dropped")
+    n_proposer_validation: Count = Field(
+        description="mined problems without a tip that are kept for looking at the proposer"
+    )
     environment: Text = Field(description="frozen coder that tips are tried on: model or openai:MODEL@URL")
     rl_steps: CountOrAll = Field(description="rollout steps of the proposer; 0 = no reinforcement")
     rl_prompts_per_step: Count = Field(description="problems per rollout step of the proposer")

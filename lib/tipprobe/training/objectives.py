@@ -39,9 +39,22 @@ def group_advantages(hits: np.ndarray, n: int, eps: float = 1e-6) -> np.ndarray:
     hits = np.asarray(hits)
     if hits.ndim != 1 or hits.size == 0 or not np.issubdtype(hits.dtype, np.integer):
         raise ParameterError("group_advantages needs a non-empty vector of integer hit counts")
-    if n == 0 or hits.max() == hits.min():
-        return np.zeros(hits.size)
-    scores = hits / n  # s_i
+    return score_advantages(hits / n if n else np.zeros(hits.size), eps)
+
+
+def score_advantages(scores: np.ndarray, eps: float = 1e-6) -> np.ndarray:
+    """Return A = (s - mean) / (std + eps) within one group of real-valued scores.
+
+    Args:
+        scores: (G,) float64.  Candidates that did equally well must have the same score to the last bit, as
+            they have if it is computed from the same counts in the same way.
+        eps: added to the unbiased standard deviation.
+
+    Returns:
+        (G,) float64; exactly zero if all scores are equal.
+    """
+    if scores.max() == scores.min():
+        return np.zeros(scores.size)
     return (scores - scores.mean()) / (scores.std(ddof=1) + eps)  # A_i = (s_i - mu) / sigma
 
 

@@ -43,13 +43,18 @@ from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 from tipprobe.errors import DataError, ParameterError, StageError
 from tipprobe.files import append_jsonl
 from tipprobe.models.load import load_model
-from tipprobe.models.transformers_sampler import encode_prompt, generate_ids, pad_token_id
+from tipprobe.models.transformers_sampler import (
+    context_length,
+    encode_prompt,
+    generate_ids,
+    pad_token_id,
+)
 from tipprobe.models.types import Completion, Prompt
 from tipprobe.probes.rng import keyed_rng, keyed_seed
 from tipprobe.problems.schema import write_jsonl
 from tipprobe.training.config import PolicyConfig
 from tipprobe.training.objectives import policy_denominator
-from tipprobe.training.runs import keep_steps, restart_point, save_checkpoint
+from tipprobe.training.runs import Silent, keep_steps, restart_point, save_checkpoint
 
 #: Rows of one forward pass on a CPU.  Rows of similar length share a pass, so little of it is padding; larger
 #: passes gain nothing there.  On a GPU a whole micro-batch is one pass.
@@ -155,7 +160,7 @@ def grpo_config(config: PolicyConfig, output_dir: Path, device: str) -> GRPOConf
 Scored = tuple[list[dict[str, Any]], list[tuple[np.ndarray, np.ndarray]]]
 
 
-class PolicyTrainer(GRPOTrainer):
+class PolicyTrainer(Silent, GRPOTrainer):
     """Trains a policy on groups of replies; a subclass says what the replies are worth.
 
     A subclass gives `score` and `summarise`, and may add a term to the loss (`entropy_term`).
@@ -222,14 +227,6 @@ class PolicyTrainer(GRPOTrainer):
             self.beta = config.kl_coef
         # A generation engine inside the trainer may have reseeded the global generators meanwhile.
         set_seed(config.seed, device_specific=True)
-
-    # Nothing is sent anywhere, and a restart point needs no model card.
-
-    def _send_telemetry(self) -> None:
-        pass
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write no card."""
 
     def prompt_records(self) -> list[dict[str, Any]]:
         """Return hash (as in the rollout records), problem id and rendered text of each prompt."""
@@ -543,6 +540,17 @@ class PolicyTrainer(GRPOTrainer):
 def _scored_elsewhere(*args: Any, **kwargs: Any) -> list[float]:
     """Stand in for a reward function, which TRL insists on; rewards are computed in `PolicyTrainer.score`."""
     raise AssertionError("rewards come from PolicyTrainer.score")
+
+
+def too_long(
+    prompt: Prompt, max_tokens: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> str | None:
+    """Say why a prompt leaves no room for a reply of `max_tokens` tokens, None if it does."""
+    context = context_length(model)
+    length = len(encode_prompt(tokenizer, prompt))
+    if context is None or length + max_tokens <= context:
+        return None
+    return f"prompt of {length} tokens + max_tokens {max_tokens} > context {context}"
 
 
 def prompt_hash(ids: list[int]) -> str:

@@ -115,3 +115,13 @@ class RunLock:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+class Silent:
+    """For a TRL trainer: nothing is sent anywhere, and checkpoints need no model card."""
+
+    def _send_telemetry(self) -> None:
+        pass
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write no card."""

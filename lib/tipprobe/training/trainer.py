@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tipprobe.models.transformers_sampler import encode_prompt
 from tipprobe.models.types import Completion
 from tipprobe.probes.rng import keyed_rng
 from tipprobe.probes.types import ProbeSet, check_probe_sets
@@ -40,6 +39,7 @@ from tipprobe.training.policy import (
     Window,
     grpo_config,
     prompt_hash,
+    too_long,
 )
 from tipprobe.training.rollouts import rollout_metrics, sample_records, score_groups
 
@@ -59,15 +59,12 @@ def unusable_problems(
         DataError: a problem has no entry in the probe file, or that of another problem of its name.
     """
     check_probe_sets(problems, probe_sets, config.probes)
-    context = model.config.get_text_config().max_position_embeddings
     reward = get_method(config.method).reward
     reasons: dict[str, str] = {}
     for problem in problems:
-        length = len(encode_prompt(tokenizer, code_prompt(problem)))
-        if length + config.max_tokens > context:
-            reasons[problem.id] = (
-                f"prompt of {length} tokens + max_tokens {config.max_tokens} > context {context}"
-            )
+        reason = too_long(code_prompt(problem), config.max_tokens, model, tokenizer)
+        if reason:
+            reasons[problem.id] = reason
         elif problem.kind != "stdin" and not problem.entry_point:
             reasons[problem.id] = "no function to call on probes"
         elif not probe_sets[problem.id].probes:

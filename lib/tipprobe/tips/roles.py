@@ -1,0 +1,85 @@
+"""Which mined problem serves what: learning tips, watching the proposer, or reinforcing it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from tipprobe.probes.rng import keyed_rng
+from tipprobe.problems.schema import Problem
+from tipprobe.tips.base_rates import BaseRate
+
+Name = Literal["sft", "validation", "rl", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What one problem is used for, and why.
+
+    Attributes:
+        name: ``sft`` (its verified tip is learnt), ``validation`` (only looked at), ``rl`` (the proposer is
+            rewarded on it) or ``none``.
+        reason: in words.
+        p_base: share of the tests that the coder's greedy program passes without a tip, None if unknown.
+    """
+
+    name: Name
+    reason: str
+    p_base: float | None
+
+
+def assign_roles(
+    problems: Sequence[Problem],
+    rates: Mapping[str, BaseRate],
+    with_tip: Collection[str],
+    n_validation: int,
+    seed: int,
+) -> dict[str, Role]:
+    """Return the role of every problem, by id; no problem has two.
+
+    Validation problems are drawn at random from those that gave no tip, whatever their base rate.  Of the
+    rest, reinforcement takes those whose P_base lies strictly between 0 and 1: at 1 nothing can be gained,
+    at 0 hardly any tip gains anything.
+
+    Args:
+        problems: the mined problems.
+        rates: base rates by problem id; a problem without one was left out before.
+        with_tip: ids of the problems whose verified tip is learnt.
+        n_validation: validation problems, at most half of those without a tip.
+        seed: of the draw.
+    """
+    free = [problem.id for problem in problems if problem.id in rates and problem.id not in with_tip]
+    order = keyed_rng("proposer validation", seed).permutation(len(free))
+    validation = {free[i] for i in order[: min(n_validation, len(free) // 2)]}
+    return {problem.id: _role(problem.id, rates, with_tip, validation) for problem in problems}
+
+
+def _role(
+    name: str, rates: Mapping[str, BaseRate], with_tip: Collection[str], validation: Collection[str]
+) -> Role:
+    if name not in rates:
+        return Role("none", "left out in mining", None)
+    p_base = rates[name].greedy_share
+    if name in with_tip:
+        return Role("sft", "gave a verified tip", p_base)
+    if name in validation:
+        return Role("validation", "kept for looking at the proposer", p_base)
+    if p_base == 1:
+        return Role("none", "solved without a tip (P_base = 1)", p_base)
+    if p_base == 0:
+        return Role("none", "no test passed without a tip (P_base = 0)", p_base)
+    return Role("rl", "P_base strictly between 0 and 1", p_base)
+
+
+def role_table(roles: Mapping[str, Role]) -> pd.DataFrame:
+    """Return one row a problem: ``problem_id, role, reason, p_base``."""
+    rows = [(key, role.name, role.reason, role.p_base) for key, role in roles.items()]
+    return pd.DataFrame(rows, columns=["problem_id", "role", "reason", "p_base"])
+
+
+def with_role(problems: Sequence[Problem], roles: Mapping[str, Role], name: Name) -> list[Problem]:
+    """Return the problems of one role, in order."""
+    return [problem for problem in problems if roles[problem.id].name == name]
