@@ -1,10 +1,12 @@
 import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tipprobe.errors import DataError
 from tipprobe.problems.schema import Problem
-from tipprobe.sandbox import Run, canonical, is_correct, vote_key
+from tipprobe.sandbox import Run, canonical, grading_flag, is_correct, vote_key
 
 PRINTS = Problem("p", "")
 RETURNS = Problem("c", "", kind="call", entry_point="f")
@@ -148,3 +150,45 @@ def test_canonical_is_idempotent():
 def test_expected_values_that_are_no_literals_are_the_problems_fault():
     with pytest.raises(DataError, match="'c'"):
         is_correct(returned("1"), "one", RETURNS)
+
+
+TOKENS = st.sampled_from(
+    ["1", "1.0", "01", "-0", "0.0", "2e3", "2000", "0.1", "0.10000000001", "x", "X", "1_0"]
+)
+BLANKS = st.sampled_from([" ", "  ", "\t", "\n", " \n", "\r\n", "\n\n"])
+TEXTS = st.lists(st.tuples(TOKENS, BLANKS), max_size=5).map(lambda parts: "".join(a + b for a, b in parts))
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_votes_are_an_equivalence_within_grading(a, b, c):
+    keys = [vote_key(printed(text), PRINTS) for text in (a, b, c)]
+    assert keys[0] is not None
+    assert is_correct(printed(a), a, PRINTS)
+    if keys[0] == keys[1]:
+        assert is_correct(printed(a), b, PRINTS) and is_correct(printed(b), a, PRINTS)
+        # What votes together is judged together, whatever the expected output: no tolerance lies between.
+        if "." not in a + b + c:
+            assert is_correct(printed(a), c, PRINTS) == is_correct(printed(b), c, PRINTS)
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from([0.5, 1.0, -0.0])
+    | st.sampled_from(["", "a"]),
+    lambda inner: st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple),
+    max_leaves=6,
+)
+
+
+@given(VALUES, VALUES)
+def test_votes_on_values_agree_with_grading(a, b):
+    keys = [vote_key(returned(repr(value)), RETURNS) for value in (a, b)]
+    assert (keys[0] == keys[1]) == is_correct(returned(repr(a)), repr(b), RETURNS)
+
+
+def test_flags_are_those_that_are_known():
+    assert grading_flag(PRINTS) is None
+    assert grading_flag(Problem("m", "", meta={"grading": "interactive"})) == "interactive"
+    assert grading_flag(Problem("m", "", meta={"grading": "exact"})) is None

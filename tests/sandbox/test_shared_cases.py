@@ -1,12 +1,36 @@
 """The cases of ``../shared/cases``, where that folder lies beside the checkout: every verdict as expected."""
 
+import base64
+import builtins
 import json
+import mmap
+import os
+import pickle
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import psutil
 import pytest
+from typer.testing import CliRunner
 
-from tipprobe.problems.schema import Problem
-from tipprobe.sandbox import Job, Limits, Run, extract_code, grading_flag, is_correct
+from tipprobe.cli import app
+from tipprobe.errors import DataError, SandboxError
+from tipprobe.evaluation.generations import read_samples, survey_samples
+from tipprobe.evaluation.grade import grade
+from tipprobe.evaluation.passk import all_passed, pass_at_k, pass_at_k_per_problem
+from tipprobe.problems.inprocess import unittest_source
+from tipprobe.problems.load import load_problems
+from tipprobe.problems.schema import Problem, Test, write_jsonl
+from tipprobe.sandbox import Job, Limits, Run, Sandbox, extract_code, grading_flag, is_correct
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "cases" / "grading.jsonl"
 pytestmark = pytest.mark.skipif(not CASES.is_file(), reason=f"no {CASES}")
@@ -93,3 +117,221 @@ def test_comparison(case):
 @pytest.mark.parametrize("case", cases("extract"))
 def test_extraction(case):
     assert (extract_code(case["program"]).code or "") == case["expected_output"]
+
+
+def in_process_problem(case):
+    tests = case["tests"]
+    code = unittest_source(tests) if "TestCases" in tests else tests
+    return Problem(case["id"], "", kind="unittest", entry_point="f", test_code=code)
+
+
+@pytest.mark.parametrize("case", cases("assert"))
+def test_assertion(case, sandbox):
+    try:
+        verdict = grade(
+            [(in_process_problem(case), case["program"])], sandbox, time_limit_s=2, memory_mb=512
+        )[0]
+        got = "pass" if verdict.passed else "fail"
+    except DataError as error:
+        got = "error"
+        assert "no test method" in str(error)
+    assert got == case["expected"]
+
+
+def metric(name, *arguments):
+    """The cases' functions, in terms of ours."""
+    if name == "pass_at_k":
+        return pass_at_k(*arguments)
+    if name == "all_passed":
+        return all_passed([np.True_ if result == "np.True_" else result for result in arguments[0]])
+    counts, k = arguments
+    rows = [[True] * c + [False] * (n - c) for n, c in counts]
+    return float(pass_at_k_per_problem(rows, k).mean())
+
+
+@pytest.mark.parametrize("case", cases("metric"))
+def test_metric(case):
+    if case["expected_output"] == "error_or_nan":
+        with pytest.raises(DataError):
+            metric(*case["call"])
+        return
+    got = metric(*case["call"])
+    assert got == case["expected_output"]
+    assert type(got) is type(case["expected_output"])
+
+
+def verdict_of(sandbox, source="print(1)", expected="1\n"):
+    problem = Problem("host", "", tests=(Test("", expected),), time_limit_s=0.1)
+    reason = grade([(problem, source)], sandbox, time_limit_s=0.1, memory_mb=256)[0].reason
+    # On a machine that is busy with other things the wall clock may be first.
+    return "timeout" if reason in ("cpu_limit", "wall_limit") else reason
+
+
+def of_this_process():
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals() if number < 32}
+    limits = [
+        resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT")
+    ]
+    return Path.cwd(), dict(os.environ), handlers, limits
+
+
+def host_cwd_env_intact(sandbox, tmp_path):
+    verdict_of(sandbox)  # what is imported for the first grading is no change
+    before, modules = of_this_process(), set(sys.modules)
+    source = "import os, signal\nos.chdir('/')\nos.environ['A'] = 'b'\nsignal.signal(2, signal.SIG_IGN)"
+    assert verdict_of(sandbox, source) == "wrong_output"
+    assert of_this_process() == before
+    assert set(sys.modules) == modules
+
+
+def host_os_intact(sandbox, tmp_path):
+    names = [(os, ("kill", "fork", "getcwd", "unlink")), (shutil, ("rmtree",)), (subprocess, ("Popen",))]
+    names.append((builtins, ("open", "exit")))
+    before = [getattr(module, name) for module, group in names for name in group]
+    verdict_of(
+        sandbox,
+        "import os, builtins, shutil\nos.kill = os.fork = builtins.open = shutil.rmtree = None\nprint(1)",
+    )
+    after = [getattr(module, name) for module, group in names for name in group]
+    assert after == before and all(map(callable, after))
+
+
+def host_fork_with_threads(sandbox, tmp_path):
+    stop, lock = threading.Event(), threading.Lock()
+
+    def busy():
+        while not stop.is_set():
+            with lock:
+                bytearray(10_000)
+            stop.wait(0.001)
+
+    threads = [threading.Thread(target=busy) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    try:
+        with Sandbox(1, min_isolation="process") as fresh:  # its workers start while the threads run
+            assert verdict_of(fresh) == "passed"
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def host_from_thread(sandbox, tmp_path):
+    def work(_):
+        with Sandbox(1, min_isolation="process") as own:
+            return [verdict_of(own), verdict_of(own, "while True: pass"), verdict_of(own, "1/0")]
+
+    with ThreadPoolExecutor(2) as executor:
+        assert list(executor.map(work, range(2))) == [["passed", "timeout", "runtime_error"]] * 2
+
+
+def host_env_timeout_str(sandbox, tmp_path):
+    write_jsonl(tmp_path / "p.jsonl", [Problem("a", "s", tests=(Test("", "1\n"),)).to_json()])
+    write_jsonl(tmp_path / "s.jsonl", [{"task_id": "a", "program": "print(1)"}])
+    arguments = ["grade", str(tmp_path / "p.jsonl"), str(tmp_path / "s.jsonl"), "--out", str(tmp_path / "o")]
+    environment = {"TIPPROBE_TIME_LIMIT_S": "0.5", "TIPPROBE_MIN_ISOLATION": "process"}
+    result = CliRunner().invoke(app, arguments, env=environment)
+    assert result.exit_code == 0, result.output
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["provenance"]["parameters"]["time_limit_s"] == 0.5
+    result = CliRunner().invoke(app, arguments, env=environment | {"TIPPROBE_TIME_LIMIT_S": "soon"})
+    assert result.exit_code == 2
+
+
+def host_no_zombies(sandbox, tmp_path):
+    verdicts = [verdict_of(sandbox, f"while True: pass  # {n}") for n in range(20)]
+    assert set(verdicts) == {"timeout"}
+    end = time.monotonic() + 10
+    while any(is_zombie(child) for child in psutil.Process().children(recursive=True)):
+        assert time.monotonic() < end  # a supervisor that has just finished is one for a moment
+        time.sleep(0.01)
+
+
+def is_zombie(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def host_join_forever(sandbox, tmp_path):
+    # Neither busy nor idle programs hold the caller: both kinds of limit end them.
+    assert verdict_of(sandbox, "while True: pass") == "timeout"
+    job = Job("import signal\nsignal.pause()", ("",), limits=Limits(cpu_s=0.2, wall_s=0.5))
+    assert sandbox.run([job])[0][0].status == "wall_limit"
+    stubborn = "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n"
+    stubborn += (
+        "    except OSError: pass\nwhile True:\n    try:\n        while True: pass\n    except: pass\n"
+    )
+    assert verdict_of(sandbox, stubborn) == "timeout"
+
+
+def host_pickle_tests(sandbox, tmp_path):
+    tests = [{"input": "1", "output": "2", "testtype": "stdin"}]
+    plain = json.dumps(tests)
+    packed = base64.b64encode(zlib.compress(pickle.dumps(plain))).decode()
+    record = {"question_id": "q", "question_content": "c", "public_test_cases": plain, "metadata": "{}"}
+    for private in (plain, packed):
+        write_jsonl(tmp_path / "l.jsonl", [record | {"private_test_cases": private}])
+        assert load_problems(str(tmp_path / "l.jsonl"))[0].tests == (Test("1", "2"),) * 2
+    marker = tmp_path / "ran"
+    payload = b"cpathlib\nPath\n(V" + str(marker).encode() + b"\ntR."
+    evil = base64.b64encode(zlib.compress(payload)).decode()
+    write_jsonl(tmp_path / "l.jsonl", [record | {"private_test_cases": evil}])
+    with pytest.raises(DataError, match="more than text"):
+        load_problems(str(tmp_path / "l.jsonl"))
+
+
+def host_jsonl_u2028(sandbox, tmp_path):
+    odd = "a\u2028b\x85c\x0bd\x0ce"
+    for name, record in (
+        ("p", {"id": odd, "statement": odd}),
+        ("s", {"task_id": odd, "program": f"# {odd}"}),
+    ):
+        # \x0b and \x0c may not stand raw inside JSON strings: those two are escaped, the others are not.
+        (tmp_path / f"{name}.jsonl").write_text(
+            json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+    problems = load_problems(str(tmp_path / "p.jsonl"))
+    assert [problem.id for problem in problems] == [odd]
+    by_id = {problem.id: problem for problem in problems}
+    assert survey_samples(tmp_path / "s.jsonl", by_id, {}).counts == {odd: 1}
+    assert [sample.text for sample in read_samples(tmp_path / "s.jsonl", by_id)] == [f"# {odd}"]
+
+
+def host_infra_vs_verdict(sandbox, tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", "/nowhere/python")
+        with (
+            Sandbox(1, min_isolation="process") as broken,
+            pytest.raises(SandboxError, match="/nowhere/python"),
+        ):
+            verdict_of(broken)
+    with Sandbox(1, min_isolation="process") as pool:
+        assert verdict_of(pool) == "passed"
+        for worker in psutil.Process().children():
+            if worker.ppid() == os.getpid() and "main.py" in " ".join(worker.cmdline()):
+                mine = {
+                    process.pid
+                    for slot in pool._slots
+                    for process in [s._popen for s in slot._processes.values()]
+                }
+                if worker.pid in mine:
+                    worker.kill()
+        assert verdict_of(pool, "print(1)  # again") == "passed"  # a killed worker is replaced
+
+
+def host_rlimit_inherited(sandbox, tmp_path):
+    pytest.importorskip("numpy")
+    with mmap.mmap(-1, 1 << 30), Sandbox(1, min_isolation="process") as pool:
+        source = "import numpy as np\nprint(int(np.ones(1000).sum()))"
+        problem = Problem("n", "", tests=(Test("", "1000\n"),))
+        # This process' address space is larger than the limit.
+        assert psutil.Process().memory_info().vms > 256 << 20
+        assert grade([(problem, source)], pool, time_limit_s=10, memory_mb=256)[0].passed
+
+
+@pytest.mark.parametrize("case", cases("host"))
+def test_host(case, sandbox, tmp_path):
+    globals()[case["id"].replace("-", "_")](sandbox, tmp_path)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tipprobe.errors import DataError
-from tipprobe.problems.inprocess import guarded_source, imported_names, outcome_of, test_methods
+from tipprobe.problems.inprocess import count_test_methods, guarded_source, imported_names, outcome_of
 from tipprobe.problems.schema import Problem, Test
 from tipprobe.sandbox import Executor, Job, Limits, Run, grading_flag, is_correct
 from tipprobe.sandbox.compare import check_mode, ended_well, output_text
@@ -69,7 +69,9 @@ class TestReport:
 
 
 def limits_of(problem: Problem, time_limit_s: float, memory_mb: int) -> Limits:
-    """Return the limits of one execution: `time_limit_s`, or the problem's own limit if that is larger."""
+    """Return the limits of one execution: the arguments, or the problem's own limits where those are larger
+    (``meta["memory_mb"]`` for memory)."""
+    memory_mb = max(memory_mb, problem.meta.get("memory_mb", 0))
     return Limits(cpu_s=max(time_limit_s, problem.time_limit_s), memory_mb=memory_mb)
 
 
@@ -78,7 +80,7 @@ def check_tests(problems: Iterable[Problem]) -> None:
     for problem in problems:
         if not problem.tests and problem.test_code is None:
             raise DataError(f"problem {problem.id!r} has no hidden tests to grade with")
-        if problem.test_code is not None and test_methods(problem.test_code) == 0:
+        if problem.test_code is not None and count_test_methods(problem.test_code) == 0:
             raise DataError(
                 f"problem {problem.id!r}: its class TestCases has no test method, and an empty suite would "
                 "pass every program"
@@ -223,7 +225,9 @@ _NO_CODE = Verdict(False, "no_code")
 
 def _job(problem: Problem, program: str, limits: Limits, token: str, mode: str = "strict") -> Job:
     if problem.test_code is not None:
-        source = guarded_source(program, problem.test_code, token, problem.reference)
+        source = guarded_source(
+            program, problem.test_code, token, entry_point=problem.entry_point, reference=problem.reference
+        )
         return Job(source, ("",), None, limits)
     inputs = tuple(test.input for test in problem.tests)
     prelude = PARITY[mode].prelude if mode in PARITY else ""

@@ -35,9 +35,11 @@ from tipprobe.problems.asserts import (
 from tipprobe.problems.schema import Problem, Test
 
 Record = Mapping[str, Any]
-#: CPU seconds for a program under in-process tests, which run all inputs: evalplus' own cap is a minute.
-IN_PROCESS_LIMIT_S = 30.0
+#: CPU seconds for a program under in-process tests, which run all inputs: evalplus' own cap.
+IN_PROCESS_LIMIT_S = 60.0
 BIGCODEBENCH_LIMIT_S = 60.0
+#: evalplus' own limit; results of hundreds of inputs and scientific libraries take room.
+IN_PROCESS_MEMORY_MB = 4096
 LIVECODEBENCH_LIMIT_S = 6.0
 SLOW_LIMIT_S = 20.0
 #: LiveCodeBench's published list of problems that comparing with one output misjudges, as grading flags
@@ -212,7 +214,7 @@ def _mbppplus(record: Record) -> Problem:
         test_code=inprocess.agreement_source(entry_point, reference, inputs, record["atol"], view),
         reference=reference,
         time_limit_s=IN_PROCESS_LIMIT_S,
-        meta={"in_process": "evalplus inputs come without outputs"},
+        meta={"in_process": "evalplus inputs come without outputs", "memory_mb": IN_PROCESS_MEMORY_MB},
     )
 
 
@@ -280,13 +282,13 @@ def _humanevalplus(record: Record) -> Problem:
         test_code=test_code,
         reference=reference,
         time_limit_s=IN_PROCESS_LIMIT_S,
-        meta={"in_process": "evalplus inputs come without outputs"},
+        meta={"in_process": "evalplus inputs come without outputs", "memory_mb": IN_PROCESS_MEMORY_MB},
     )
 
 
 def _bigcodebench(record: Record) -> Problem:
     head = _text(record["code_prompt"])
-    if inprocess.test_methods(_text(record["test"])) == 0:
+    if inprocess.count_test_methods(_text(record["test"])) == 0:
         raise Unusable("no tests")
     return Problem(
         id=record["task_id"],
@@ -297,7 +299,12 @@ def _bigcodebench(record: Record) -> Problem:
         test_code=inprocess.unittest_source(_text(record["test"])),
         reference=head + _text(record["canonical_solution"]),
         time_limit_s=BIGCODEBENCH_LIMIT_S,
-        meta={"in_process": "published as a test class", "libs": record.get("libs", "[]"), "stub": head},
+        meta={
+            "in_process": "published as a test class",
+            "libs": record.get("libs", "[]"),
+            "stub": head,
+            "memory_mb": IN_PROCESS_MEMORY_MB,
+        },
     )
 
 

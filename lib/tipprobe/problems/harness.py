@@ -16,7 +16,7 @@ import traceback
 import types
 
 
-def run(program, tests, token, guarded):
+def run(program, tests, token, guarded, entry_point):
     """Load `program`, run `tests` on it, and print ``<token> <outcome> <detail>`` as a line of its own.
 
     Outcomes: ``passed``, ``wrong_output`` (an assertion failed), ``runtime_error``, ``compile_error``,
@@ -27,6 +27,7 @@ def run(program, tests, token, guarded):
         tests: the benchmark's source, run in the program's module.
         token: says that a line comes from here.
         guarded: names of the modules that the tests use.
+        entry_point: the function under test, which may be called like a builtin.
     """
     write, fail = os.write, traceback.print_exc
 
@@ -46,7 +47,7 @@ def run(program, tests, token, guarded):
         outcome = ""
         exec(code, module.__dict__)
         memory.restore()
-        module = memory.module_for_tests(module)
+        module = memory.module_for_tests(module, entry_point)
         exec(compile(tests, "tests.py", "exec", dont_inherit=True), module.__dict__)
     except BaseException as error:
         changed = memory.changes(module.__dict__)
@@ -131,11 +132,13 @@ class Memory:
                 setattr(owner, name, before)
         sys.modules.update(self.modules)
 
-    def module_for_tests(self, module):
-        """Return the program's module; where it shadows builtins, a copy that does not."""
+    def module_for_tests(self, module, entry_point):
+        """Return the program's module; where it shadows builtins other than `entry_point`, a copy that does
+        not."""
         namespace = vars(module)
         namespace["__builtins__"] = builtins
-        shadows = namespace.keys() & {n for n in vars(builtins) if not n.startswith("__")}
+        shadows = {name for name in vars(builtins) if name in namespace and not name.startswith("__")}
+        shadows.discard(entry_point)
         if not shadows:
             return module
         tests = types.ModuleType("tests")

@@ -24,8 +24,14 @@ from tipprobe.sandbox.worker.literals import decode_arguments
 _AGREEMENT = '''
 def _tipprobe_plain(value):
     """Whether no part of a value is of a class that could say itself what it equals."""
+    import marshal
     from collections import Counter, OrderedDict, defaultdict
 
+    try:
+        marshal.dumps(value)  # knows exact built-in types only, and is fast
+        return True
+    except ValueError:
+        pass
     kind = type(value)
     if kind in (dict, Counter, OrderedDict, defaultdict):
         return all(_tipprobe_plain(k) and _tipprobe_plain(v) for k, v in dict.items(value))
@@ -115,13 +121,16 @@ for _tipprobe_arguments in {inputs}:
 """
 
 
-def guarded_source(program: str, test_code: str, token: str, reference: str | None = None) -> str:
+def guarded_source(
+    program: str, test_code: str, token: str, *, entry_point: str | None = None, reference: str | None = None
+) -> str:
     """Return source that runs `program`, then its tests, and says with `token` how it went.
 
     See `tipprobe.problems.harness.run` for what it says, and `outcome_of` for reading it.
     """
     guarded = sorted(imported_names(test_code, reference or ""))
-    return f"{_harness()}\n\nrun({program!r}, {test_code!r}, {token!r}, {guarded!r})\n"
+    call = f"run({program!r}, {test_code!r}, {token!r}, {guarded!r}, {entry_point!r})"
+    return f"{_harness()}\n\n{call}\n"
 
 
 def outcome_of(stdout: bytes, token: str) -> tuple[str, str] | None:
@@ -158,7 +167,7 @@ def imported_names(*sources: str) -> set[str]:
     return names - {"__future__"}
 
 
-def test_methods(test: str) -> int | None:
+def count_test_methods(test: str) -> int | None:
     """Return how many test methods the class ``TestCases`` of `test` has; None where that cannot be seen
     (it inherits from something else than TestCase, or is no class of this file)."""
     for node in parse(test).body:
