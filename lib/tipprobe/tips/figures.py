@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tipprobe.evaluation.style import FAINT, INK, MARKERS, PALETTE, figure_style, new_figure
 from tipprobe.tips.results import FIXED, SELECTOR_TITLES
@@ -94,6 +95,8 @@ def cost_against_pass(best_of: pd.DataFrame, cost: pd.DataFrame, name: str) -> D
                 label=record["title"],
             )
         axis.set_xscale("log")
+        axis.set_xticks(best_of["tokens"], [f"{tokens:,.0f}" for tokens in best_of["tokens"]])
+        axis.minorticks_off()
         axis.set_xlabel("tokens per problem: coder, proposer and reward model (log)")
         axis.set_ylabel("pass@1, percent")
         figure.legend(loc="outside right upper")
@@ -123,6 +126,7 @@ def categories_figure(table: pd.DataFrame, name: str, reported: pd.DataFrame | N
             axis.axvline(0, color=INK, linewidth=0.8)
             axis.set_title(title)
             axis.set_xlabel("selected tips that changed the outcome")
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
             axis.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
         axes[0, 0].set_yticks(range(len(rows) - 1, -1, -1), rows["title"])
         axes[0, 0].legend(loc="lower right")
