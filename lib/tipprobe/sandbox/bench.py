@@ -164,7 +164,7 @@ def _variant(source: str, number: int) -> Job:
 def _sandbox_speed(sandbox: Sandbox, source: str, seconds: float) -> tuple[float, float]:
     """Return executions per second and CPU milliseconds per execution."""
     batch, done, cpu, started = 8 * sandbox.workers, 0, _cpu_of_workers(), time.perf_counter()
-    while time.perf_counter() - started < seconds:
+    while done == 0 or time.perf_counter() - started < seconds:
         runs = sandbox.run([_variant(source, done + n) for n in range(batch)])
         if not all(run.ok for of_job in runs for run in of_job):
             raise SandboxError(f"the benchmark's own program failed: {runs[0][0]}")
@@ -194,7 +194,7 @@ def _subprocess_speed(sandbox: Sandbox, source: str, seconds: float) -> tuple[fl
 
         def repeat() -> int:
             count = 0
-            while time.perf_counter() - started < seconds:
+            while count == 0 or time.perf_counter() - started < seconds:
                 subprocess.run([sys.executable, "-I", path], input=b"1\n", capture_output=True, check=True)
                 count += 1
             return count
