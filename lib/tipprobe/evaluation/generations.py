@@ -624,9 +624,7 @@ def _pass_at_k(tasks: Sequence[str], passed: Mapping[str, Sequence[bool]], k: in
 
 
 def _provenance(job: GradeJob, identity: Record) -> Record:
-    parameters = {
-        name: str(value) if isinstance(value, Path) else value for name, value in asdict(job).items()
-    }
+    parameters = asdict(job) | {"samples": str(job.samples), "out": str(job.out), "ks": list(job.ks)}
     return {
         "tipprobe": __version__,
         "parameters": parameters,
