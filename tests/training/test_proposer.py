@@ -193,6 +193,13 @@ def test_long_prompts_are_left_out_and_named(fields, tmp_path):
     assert list(json.loads((folder / "dropped.json").read_text())) == ["long"]
 
 
+def test_base_rates_of_another_coder_are_refused(fields, tmp_path):
+    rates = [BaseRate(t.id, 1, 0, {"wrong_output": 1}, 1, 4, "wrong_output") for t in TASKS]
+    write_base_rates(tmp_path / "base_rates.jsonl", rates, {"model_revision": "another"})
+    with pytest.raises(DataError, match="measured with another, but the environment is scripted"):
+        train_proposer(ProposerConfig(**fields))
+
+
 def test_too_few_problems_and_a_random_environment_are_refused(fields, toy_coder, scripted):
     with pytest.raises(DataError, match="4 usable problems, but prompts_per_step is 6"):
         train_proposer(ProposerConfig(**(fields | {"prompts_per_step": 6})))

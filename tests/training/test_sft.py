@@ -107,7 +107,9 @@ def test_rows_that_are_too_long_are_dropped_and_counted(config, pairs, tiny_mode
 
 def test_a_run_is_complete_repeats_itself_and_learns(config, pairs, tmp_path):
     calls = []
-    folder = fine_tune(changed(config, epochs=30, learning_rate=5e-3), pairs, lambda *args: calls.append(args[:2]))
+    folder = fine_tune(
+        changed(config, epochs=30, learning_rate=5e-3), pairs, lambda *args: calls.append(args[:2])
+    )
     assert calls[-1] == (60, 60)
     log = pd.read_csv(folder / "log.csv")
     assert log["update"].tolist() == list(range(1, 61))
@@ -118,7 +120,9 @@ def test_a_run_is_complete_repeats_itself_and_learns(config, pairs, tmp_path):
     assert weights(again) == weights(folder)
     for name in ("log.csv", "rows.jsonl", "dropped.json"):
         assert (again / name).read_bytes() == (folder / name).read_bytes()
-    other = fine_tune(changed(config, epochs=30, learning_rate=5e-3, out=str(tmp_path / "other"), seed=1), pairs)
+    other = fine_tune(
+        changed(config, epochs=30, learning_rate=5e-3, out=str(tmp_path / "other"), seed=1), pairs
+    )
     assert weights(other) != weights(folder)
 
 

@@ -26,7 +26,7 @@ from tipprobe.models.types import Completion, Sampling
 from tipprobe.problems.schema import Problem, read_jsonl
 from tipprobe.prompts import tip_request_prompt
 from tipprobe.sandbox import Sandbox
-from tipprobe.tips.base_rates import read_base_rates
+from tipprobe.tips.base_rates import read_base_rates, read_base_rates_header
 from tipprobe.tips.environment import Attempt, CodeEnvironment
 from tipprobe.tips.propose import Proposal, RequestStyle, read_tip
 from tipprobe.tips.utility import NO_TIP, group_of, reward_fields
@@ -118,8 +118,12 @@ def _train(config: ProposerConfig, progress: Progress | None) -> None:
     @contextmanager
     def trainer() -> Iterator[ProposerTrainer]:
         with Sandbox(workers=torch.get_num_threads()) as sandbox:
+            coder = open_sampler(
+                config.environment, device=config.device, batch_size=config.sampler_batch_size
+            )
+            check_base_rates(Path(config.base_rates), coder.revision)
             environment = CodeEnvironment(
-                open_sampler(config.environment, device=config.device, batch_size=config.sampler_batch_size),
+                coder,
                 sandbox,
                 Sampling(temperature=0, max_tokens=config.program_tokens),
                 time_limit_s=config.time_limit_s,
@@ -142,6 +146,16 @@ def read_p_base(path: Path, problems: Sequence[Problem]) -> dict[str, float]:
     if missing:
         raise DataError(f"{path} has no base rate of problem {missing[0]!r}")
     return {problem.id: rates[problem.id].greedy_share for problem in problems}
+
+
+def check_base_rates(path: Path, revision: str) -> None:
+    """Raise DataError if a file of base rates says that it was measured with another coder."""
+    measured = read_base_rates_header(path).get("model_revision", revision)
+    if measured != revision:
+        raise DataError(
+            f"{path.name} was measured with {measured}, but the environment is {revision}: P_base and P_curr "
+            "must come from one coder, so mine again with this one"
+        )
 
 
 class ProposerTrainer(PolicyTrainer):
