@@ -117,12 +117,11 @@ class Killer(threading.Thread):
             time.sleep(self.rng.uniform(0, 0.1))
             helpers = [process for process in psutil.Process().children(recursive=True) if is_worker(process)]
             self.seen.update(helpers)
-            # One depth after the other: launchers are few, children of supervisors come and go.
-            at_depth = [
-                process for process in below(psutil.Process(), self.rng.randint(1, 4)) if process in helpers
-            ]
-            if at_depth:
-                victim = self.rng.choice(at_depth)
+            # A depth first: launchers are few, children of supervisors many.
+            depths = [[p for p in below(psutil.Process(), depth) if p in helpers] for depth in range(1, 5)]
+            depths = [found for found in depths if found]
+            if depths:
+                victim = self.rng.choice(self.rng.choice(depths))
                 with suppress(psutil.NoSuchProcess):
                     victim.kill()
                     self.killed.append(victim.pid)
