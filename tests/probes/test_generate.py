@@ -58,6 +58,7 @@ def test_every_reply_is_kept_or_counted():
     ]
     assert a.counts == {
         "requested": 6,
+        "too_long_prompt": 0,
         "generated": 6,
         "malformed": 1,
         "malformed:truncated": 1,
@@ -98,6 +99,37 @@ def test_generation_resumes_after_a_kill(tmp_path, torn):
     again = Scripted([])
     assert generate_probes(PROBLEMS, again, n=6, sampling=SAMPLING, path=log) == whole
     assert not again.prompts
+
+
+def test_a_prompt_that_does_not_fit_is_counted_and_stops_nobody(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "tipprobe.probes.generate.prompt_fits", lambda sampler, prompt: "Add" not in prompt[-1]["content"]
+    )
+    log = tmp_path / "replies.jsonl"
+    sampler = Scripted([["7"], ["8, 9"]])
+    a, b = generate_probes(PROBLEMS, sampler, n=2, sampling=SAMPLING, path=log)
+    assert [len(prompts) for prompts in sampler.prompts] == [1, 1]
+    assert [p.source for p in a.probes] == ["example"]
+    assert (a.counts["requested"], a.counts["too_long_prompt"], a.counts["generated"]) == (2, 2, 0)
+    assert b.counts["too_long_prompt"] == 0 and b.counts["generated"] == 2
+    assert generate_probes(PROBLEMS, Scripted([]), n=2, sampling=SAMPLING, path=log) == [a, b]
+    nothing = Scripted([])  # no prompt fits: the model is not asked at all
+    generate_probes(PROBLEMS[:1], nothing, n=2, sampling=SAMPLING)
+    assert not nothing.prompts
+
+
+def test_the_embedded_coders_context_decides_what_fits():
+    from tipprobe.models.load import load_model
+    from tipprobe.models.transformers_sampler import TransformersSampler
+
+    model, tokenizer = load_model("minicode-1m", "cpu")
+    sampler = TransformersSampler(model, tokenizer, revision="x")
+    long = Problem("c", "Print the sum. " * model.config.max_position_embeddings)
+    sampling = Sampling(max_tokens=4)
+    a, c = generate_probes([PROBLEMS[0], long], sampler, n=1, sampling=sampling)
+    assert (a.counts["too_long_prompt"], c.counts["too_long_prompt"]) == (0, 1)
+    with pytest.raises(DataError, match="context"):  # what generate_probes keeps away from
+        sampler.sample([[{"role": "user", "content": long.statement}]], 1, sampling)
 
 
 def test_a_log_of_another_model_is_replaced(tmp_path):

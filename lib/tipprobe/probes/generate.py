@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from tipprobe.errors import ParameterError
 from tipprobe.files import append_jsonl, complete_records
-from tipprobe.models.types import Sampler, Sampling
+from tipprobe.models.types import Prompt, Sampler, Sampling
 from tipprobe.probes.mutate import mutate_examples
 from tipprobe.probes.rng import keyed_seed
 from tipprobe.probes.types import Probe, ProbeSet, Source, problem_fingerprint
@@ -29,7 +29,18 @@ from tipprobe.prompts import probe_prompt, prompt_hashes
 
 #: Longest probe in characters (the paper's cap).
 MAX_CHARS = 5000
-COUNTS = ("requested", "generated", "malformed", "too_long", "duplicate", "kept", "examples")
+COUNTS = (
+    "requested",
+    "too_long_prompt",
+    "generated",
+    "malformed",
+    "too_long",
+    "duplicate",
+    "kept",
+    "examples",
+)
+#: Finish reason, in the log of replies, of a request that was not made because its prompt does not fit.
+TOO_LONG_PROMPT = "too_long_prompt"
 
 
 def generate_probes(
@@ -45,6 +56,8 @@ def generate_probes(
     """Let a model write `n` inputs for each problem; return them joined with the example inputs.
 
     A reply that is cut off, malformed, too long or known already is dropped and counted, not asked for again.
+    Where a prompt does not fit the model's context nothing is asked, which is counted too; example inputs
+    stay.
 
     Args:
         problems: statements, examples' inputs and signatures are used, outputs and hidden tests are not.
@@ -70,8 +83,7 @@ def generate_probes(
         else:
             prompts = [probe_prompt(b.problem, b.written) for b in builders]
             seeded = replace(sampling, seed=keyed_seed("probe", sampling.seed, j))
-            completions = sampler.sample(prompts, 1, seeded)
-            replies = [{"text": c.text, "finish_reason": c.finish_reason} for (c,) in completions]
+            replies = _ask(sampler, prompts, seeded)
             if path:
                 rows = zip(problems, replies, strict=True)
                 append_jsonl(path, ({"round": j, "problem_id": p.id, **reply} for p, reply in rows))
@@ -165,6 +177,31 @@ def probe_header(sampler: Sampler | None, sampling: Sampling | None) -> dict[str
     }
 
 
+def prompt_fits(sampler: Sampler, prompt: Prompt) -> bool:
+    """Return whether a prompt leaves room for a reply in the model's context.
+
+    Only a model in this process tells how long its context is; a server's prompts are taken to fit.
+    """
+    from tipprobe.models.transformers_sampler import TransformersSampler, context_length, encode_prompt
+
+    if not isinstance(sampler, TransformersSampler):
+        return True
+    context = context_length(sampler.model)
+    length = len(encode_prompt(sampler.tokenizer, prompt, sampler.chat_template_kwargs))
+    return context is None or length < context
+
+
+def _ask(sampler: Sampler, prompts: Sequence[Prompt], sampling: Sampling) -> list[dict[str, str]]:
+    """Return the reply to each prompt as it is logged, an empty one to a prompt that does not fit."""
+    replies = [{"text": "", "finish_reason": TOO_LONG_PROMPT} for _ in prompts]
+    fitting = [i for i, prompt in enumerate(prompts) if prompt_fits(sampler, prompt)]
+    if fitting:
+        completions = sampler.sample([prompts[i] for i in fitting], 1, sampling)
+        for i, (completion,) in zip(fitting, completions, strict=True):
+            replies[i] = {"text": completion.text, "finish_reason": completion.finish_reason}
+    return replies
+
+
 class _Builder:
     """Collects the probes of one problem and counts what is dropped."""
 
@@ -184,11 +221,14 @@ class _Builder:
 
     def add_reply(self, reply: str, finish_reason: str) -> None:
         self.counts["requested"] += 1
+        if finish_reason == TOO_LONG_PROMPT:
+            return self._drop(TOO_LONG_PROMPT)
         self.counts["generated"] += 1
         if finish_reason == "length":
             self._drop("malformed", "truncated")
         else:
             self.add(extract_input(reply, self.problem), "model")
+        return None
 
     def add(self, text: str, source: Source) -> None:
         if len(text) > self.max_chars:

@@ -38,8 +38,9 @@ class ProbeSet:
     Attributes:
         problem_id: whose probes these are.
         probes: pairwise distinct after normalisation, examples first.
-        counts: ``requested`` inputs, of which ``generated`` came back, of which ``malformed``, ``too_long``
-            and ``duplicate`` were dropped and ``kept`` became probes; ``examples`` is the number of example
+        counts: ``requested`` inputs, of which ``too_long_prompt`` could not be asked for (the prompt does not
+            fit the model's context) and ``generated`` came back, of which ``malformed``, ``too_long`` and
+            ``duplicate`` were dropped and ``kept`` became probes; ``examples`` is the number of example
             inputs among the probes.  ``malformed:<reason>`` splits ``malformed`` by `static_reason`.
         fingerprint: `problem_fingerprint` of the problem they were made for.
     """
