@@ -66,7 +66,11 @@ def test_funnel(tmp_path):
     assert "stand-in" in figure.get_suptitle()
     assert all(path.stat().st_size for path in save_figure(figure, tmp_path / "funnel", FUNNEL))
     text = " ".join(show.mining_sentences(RATES, FUNNEL, "stand-in"))
-    assert "solves 50.0 [" in text and "asked about 2 programs" in text and "repaired 50.0 [" in text
+    assert (
+        "Of 5 problems stand-in solves 50.0 [" in text
+        and "asked about 2 programs" in text
+        and "repaired 50.0 [" in text
+    )
 
 
 def test_guard_and_wordings():

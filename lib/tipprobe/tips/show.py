@@ -130,8 +130,8 @@ def mining_sentences(rates: Sequence[BaseRate], funnel: pd.DataFrame, label: str
     kept = wilson_interval(counts["kept"], failing).scaled(100)
     first = counts.get("repaired in turn 1", 0)
     return [
-        f"{label} solves {interval_text(mean)} % of the problems with one sampled program and "
-        f"{interval_text(greedy)} % with its greedy one (n = {len(rates)} problems).",
+        f"Of {len(rates)} problems {label} solves {interval_text(mean)} % with one sampled program and "
+        f"{interval_text(greedy)} % with its greedy one.",
         f"{hard} of them are below the threshold, {hard - counts['not like an evaluation problem']} of these "
         "are too much like an evaluation problem.",
         f"The teacher was asked about {failing} programs that fail and repaired {interval_text(kept)} % of "
@@ -266,8 +266,8 @@ def plot_tips(
         right.plot([0, 1], [0, 1], color=FAINT, zorder=0)
         right.set_xlabel("pass@1 of fresh programs without the tip")
         right.set_ylabel("pass@1 of fresh programs with it")
-        right.set_ylim(-0.05, 1.05)
-        right.set_xlim(-0.05, 1.05)
+        right.set_ylim(-0.1, 1.15)
+        right.set_xlim(-0.1, 1.15)
         figure.suptitle(f"{len(records)} tips tried on {label}, {len(tips)} verified (area: tips)")
     rows = [("tips", name, "", ends[name]) for name in names]
     rows += [("pass@1", base, fresh, count) for (base, fresh), count in sorted(pairs.items())]
