@@ -71,9 +71,10 @@ def test_the_first_code_cell_holds_the_default_parameters(path):
 @per_notebook
 def test_every_parameter_is_explained_and_used(path):
     source = cells_of(path, "code")[0]["source"]
-    for line in source.splitlines():
-        if "=" in line.partition("#")[0]:
-            assert "#" in line, f"no comment: {line}"
+    lines = source.splitlines()
+    for statement in ast.parse(source).body:
+        last = lines[statement.end_lineno - 1]
+        assert "#" in last[statement.end_col_offset :], f"no comment: {last}"
     rest = "\n".join(notebooks.code_cells(path))
     used = set(re.findall(r"\b(?:p|params|stage\.params)\.(\w+)", rest))
     implied = {"out", "profile"}
