@@ -3,7 +3,7 @@ import pytest
 
 from tipprobe.models.types import Completion
 from tipprobe.probes import Probe, ProbeSet, mutation_probes
-from tipprobe.probes.show import dropped_shares, plot_outcomes, probe_summary
+from tipprobe.probes.show import dropped_shares, findings, plot_outcomes, probe_summary
 from tipprobe.problems.schema import write_jsonl
 from tipprobe.sandbox import Limits, Run
 from tipprobe.training.rollouts import score_groups
@@ -87,4 +87,22 @@ def test_probe_summary_and_figure(problems):
     shares = dropped_shares(summary)
     assert shares.loc["malformed:empty", "probes"] == 3
     assert shares.loc["kept", "share"] == 9 / 12
-    assert "mutation" in plot_outcomes(summary, "mutation").get_suptitle()
+    figure = plot_outcomes(summary, "mutation")
+    assert figure.get_suptitle() == "Probes of 4 problems, 12 asked for, written by mutation"
+    bars, stack, sizes = figure.axes
+    assert [text.get_text() for text in bars.get_yticklabels()] == ["kept", "malformed: empty"]
+    assert [text.get_text() for text in bars.texts] == ["9 (75%)", "3 (25%)"]
+    assert sum(patch.get_height() for patch in stack.patches) == 12  # every request has an outcome
+    assert sum(patch.get_height() for patch in sizes.patches) == len(problems)
+
+
+def test_findings_are_counted(problems):
+    sets = mutation_probes(problems, n=3, seed=0)
+    text = findings(probe_summary(problems, sets), "mutation", 100, 0)
+    assert text.startswith("Of 12 probes asked for, on 4 problems, 12 by mutation were kept: 100.0 [100.0, ")
+    assert "lost" not in text and text.endswith("No problems ended without any.")
+    sets[1] = ProbeSet("p1", (), {"requested": 3, "too_long_prompt": 3})
+    text = findings(probe_summary(problems, sets), "mutation", 100, 0)
+    assert "9 by mutation were kept: 75.0 [" in text
+    assert "lost as *prompt too long*: 3 of 3 (100%)" in text and "0 to 5 distinct probes, 5 in" in text
+    assert text.endswith("1 problem ended without any; 1 had a prompt that does not fit the model's context.")
