@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tipprobe.evaluation.intervals import Interval
@@ -76,5 +77,36 @@ def test_behaviour_stands_beside_the_calibration(tmp_path):
 def test_tip_rows_are_what_is_plotted():
     found = {kind: Interval(float(i), i - 1.0, i + 1.0, 4) for i, kind in enumerate(show.TIP_LABELS)}
     assert [row["mean"] for row in show.tips_rows(found)] == [0.0, 1.0, 2.0]
-    heights = [patch.get_height() for patch in show.plot_tips(found, "x").axes[0].patches]
-    assert heights == pytest.approx([0.0, 1.0, 2.0])
+    axis = show.plot_tips(found, "x", 8).axes[0]
+    assert [patch.get_height() for patch in axis.patches] == pytest.approx([0.0, 1.0, 2.0])
+    assert axis.get_title().startswith("4 under-specified problems, 8 programs each")
+
+
+def test_figures_name_what_their_intervals_are_over():
+    base = sampled(["a"] * 4, [True, False, False, True], [1.0, 1.0, 0.9, 0.5])
+    figure = show.plot_reliability(show.reliability_table(base, 100, 0), "stand-in x", 1)
+    assert "95 % over 1 problem\nstand-in x" in figure.axes[0].get_title()
+    rows = [
+        {"knob": knob, "value": 0.1, "quantity": name, "mean": 1.0, "low": 0.5, "high": 2.0, "problems": 7}
+        for knob in show.KNOBS
+        for name in show.LINES
+    ]
+    title = show.plot_knobs(pd.DataFrame(rows), WorldConfig()).get_suptitle()
+    assert "7 problems, 16 imagined programs each" in title
+
+
+def test_findings_say_what_an_interval_says():
+    base = sampled(["a"] * 4, [True, False, False, True], [1.0, 1.0, 0.9, 0.5])
+    found = {"pass@1": Interval(50.0, 40.0, 60.0, 1), "pass@4": Interval(100.0, 90.0, 100.0, 1)}
+    found |= {"auc": Interval(0.5, 0.4, 0.6, 1), "fail_at_pcr=1": Interval(50.0, 0.0, 100.0, 1)}
+    tips = {"none": Interval(20.0, 10.0, 30.0, 9), "gain_tip": Interval(12.0, 3.0, 20.0, 9)}
+    tips["gain_wrong_tip"] = Interval(-4.0, -9.0, 1.0, 9)
+    text = show.findings(found, tips, base, 8, "stand-in x")
+    assert text.startswith(
+        "On 1 problem with 4 programs each, stand-in x passes the hidden tests with 50.0 ["
+    )
+    assert "of 2 programs that are always with the majority, 50.0 [0.0, 100.0] % still fail" in text
+    assert "On 9 under-specified problems, 8 programs each" in text
+    assert "the right tip raises it (+12.0 [+3.0, +20.0] points), a wrong one moves it by what cannot" in text
+    tips["gain_wrong_tip"] = Interval(-4.0, -9.0, -1.0, 9)
+    assert "a wrong one lowers it (-4.0" in show.findings(found, tips, base, 8, "x")

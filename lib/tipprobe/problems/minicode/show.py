@@ -1,4 +1,4 @@
-"""What notebook 00 shows of the embedded world and its coder: tables and figures."""
+"""What notebook 00 shows of the embedded world and its coder: tables, figures and a text."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pandas as pd
 from tipprobe.evaluation.agreement import reliability
 from tipprobe.evaluation.intervals import Interval
 from tipprobe.evaluation.style import FAINT, INK, figure_style
+from tipprobe.evaluation.tables import interval_text
 from tipprobe.problems.minicode.calibrate import Sampled, records
 from tipprobe.problems.minicode.card import QUANTITIES, TIPS, calibration_table, cell, markdown_table
 from tipprobe.problems.minicode.estimate import estimate
@@ -33,6 +34,8 @@ KNOBS = {
     "slip rate of hard operations": (0.0, 0.2, 0.4, 0.6, 0.8),
     "mean misconception rate": (0.05, 0.15, 0.27, 0.4, 0.55),
 }
+#: Imagined programs a problem behind that figure; `LINES` names its pass@k.
+KNOB_SAMPLES = 16
 #: Lines of the knob figure: quantity -> (label, colour, marker).
 LINES = {
     "pass@1": ("pass@1", "#0072B2", "o"),
@@ -86,7 +89,8 @@ def knob_table(config: WorldConfig, n_problems: int = 96) -> pd.DataFrame:
     """Return `estimate` at the settings of `KNOBS`, one knob turned at a time; no model takes part.
 
     Returns:
-        Columns ``knob``, ``value``, ``quantity``, ``mean``, ``low``, ``high``.
+        Columns ``knob``, ``value``, ``quantity``, ``mean``, ``low``, ``high``, ``problems`` (those that the
+        quantity can be taken on).
     """
     rows = []
     for knob, values in KNOBS.items():
@@ -96,10 +100,11 @@ def knob_table(config: WorldConfig, n_problems: int = 96) -> pd.DataFrame:
             else:
                 share = value * CONCENTRATION
                 turned = replace(config, misconception_a=share, misconception_b=CONCENTRATION - share)
-            found, _ = estimate(turned, n_problems=n_problems)
+            found, _ = estimate(turned, n_problems=n_problems, n_samples=KNOB_SAMPLES)
             rows += [
                 {"knob": knob, "value": value, "quantity": name}
                 | {key: getattr(found[name], key) for key in ("mean", "low", "high")}
+                | {"problems": found[name].n}
                 for name in LINES
             ]
     return pd.DataFrame(rows)
@@ -125,7 +130,11 @@ def plot_knobs(table: pd.DataFrame, config: WorldConfig) -> Figure:
         axes[1, 0].set_ylabel("AUC of PCR")
         axes[0, 0].set_ylim(0, 103)
         axes[0, 1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        figure.suptitle("Embedded world, knobs turned: estimate from the error model, no coder involved")
+        figure.suptitle(
+            "Embedded world, knobs turned: estimate from the error model, no coder involved\n"
+            f"{table['problems'].max()} problems, {KNOB_SAMPLES} imagined programs each; "
+            "bands: 95 % over problems"
+        )
     return figure
 
 
@@ -184,8 +193,14 @@ def reliability_table(base: Sampled, draws: int, seed: int) -> pd.DataFrame:
     return table.assign(bin=[*labels[:-2], f"{PCR_EDGES[-3]:g} to <1", "1"])
 
 
-def plot_reliability(table: pd.DataFrame, label: str) -> Figure:
-    """Return the share of correct programs by consensus, with intervals and numbers of programs."""
+def plot_reliability(table: pd.DataFrame, label: str, n_problems: int) -> Figure:
+    """Return the share of correct programs by consensus, with intervals and numbers of programs.
+
+    Args:
+        table: from `reliability_table`.
+        label: the model's name, for the title.
+        n_problems: problems that the programs are of.
+    """
     with figure_style():
         figure, axis = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
         seen = table[table["samples"] > 0]
@@ -200,12 +215,21 @@ def plot_reliability(table: pd.DataFrame, label: str) -> Figure:
         axis.set_ylim(0, 105)
         axis.set_xlabel("PCR: share of probes on which a program is with the majority")
         axis.set_ylabel("programs passing hidden tests, %")
-        axis.set_title(f"Correct programs by consensus on probes\n{label}")
+        axis.set_title(
+            f"Correct programs by consensus on probes, bars: 95 % over {_problems(n_problems)}\n{label}",
+            fontsize=9,
+        )
     return figure
 
 
-def plot_tips(found: Mapping[str, Interval], label: str) -> Figure:
-    """Return pass@1 on under-specified problems by the tip in the prompt, with intervals."""
+def plot_tips(found: Mapping[str, Interval], label: str, samples: int) -> Figure:
+    """Return pass@1 on under-specified problems by the tip in the prompt, with intervals.
+
+    Args:
+        found: `tip_gains`.
+        label: the model's name, for the title.
+        samples: programs a problem and kind of tip.
+    """
     with figure_style():
         figure, axis = plt.subplots(figsize=(4.2, 3.4), layout="constrained")
         for place, (kind, name) in enumerate(TIP_LABELS.items()):
@@ -216,7 +240,11 @@ def plot_tips(found: Mapping[str, Interval], label: str) -> Figure:
             axis.errorbar(name, rate.mean, yerr=errors, fmt="none", ecolor=INK, capsize=3)
         axis.set_ylim(0, 100)
         axis.set_ylabel("pass@1, %")
-        axis.set_title(f"{found['none'].n} under-specified problems\n{label}")
+        axis.set_title(
+            f"{found['none'].n} under-specified problems, {samples} programs each\n"
+            f"bars: 95 % over problems\n{label}",
+            fontsize=9,
+        )
     return figure
 
 
@@ -238,3 +266,45 @@ def variants_table(base: Sampled, row: int) -> pd.DataFrame:
 def tips_rows(found: Mapping[str, Interval]) -> list[dict[str, Any]]:
     """Return what `plot_tips` shows, one row a bar."""
     return [{"tip": name, **asdict(found[kind])} for kind, name in TIP_LABELS.items()]
+
+
+def findings(
+    found: Mapping[str, Interval], tips: Mapping[str, Interval], base: Sampled, tip_samples: int, label: str
+) -> str:
+    """Return in four sentences of Markdown how the coder behaves without training, intervals included.
+
+    Args:
+        found: `behaviour` of `base`.
+        tips: `tip_gains`.
+        base: the programs behind `found`.
+        tip_samples: programs a problem and kind of tip behind `tips`.
+        label: the model's name.
+    """
+    n_problems, samples = base.pcr.shape
+    always = int((base.pcr >= 1).sum())
+    first, any_of_all = (interval_text(found[f"pass@{k}"]) for k in (1, samples))
+    area, failing = interval_text(found["auc"], 2), interval_text(found["fail_at_pcr=1"])
+    right, wrong = (_moved(tips[f"gain_{kind}"]) for kind in ("tip", "wrong_tip"))
+    return (
+        f"On {_problems(n_problems)} with {samples} programs each, {label} passes the hidden tests with "
+        f"{first} % of its programs, and solves {any_of_all} % of the problems with at least one. "
+        f"Consensus on probes tells right from wrong programs with an AUC of {area}; of {always} programs "
+        f"that are always with the majority, {failing} % still fail. "
+        f"On {tips['none'].n} under-specified problems, {tip_samples} programs each, pass@1 without a tip is "
+        f"{interval_text(tips['none'])} %: the right tip {right}, a wrong one {wrong}. "
+        f"Brackets are 95 % intervals over problems."
+    )
+
+
+def _problems(n: int) -> str:
+    return f"{n} problem{'s' * (n != 1)}"
+
+
+def _moved(gain: Interval) -> str:
+    """Return what a gain says: raised, lowered, or not to be told from none."""
+    text = f"({interval_text(gain, sign=True)} points)"
+    if gain.low > 0:
+        return f"raises it {text}"
+    if gain.high < 0:
+        return f"lowers it {text}"
+    return f"moves it by what cannot be told from nothing {text}"
