@@ -263,7 +263,7 @@ def _unsettled(problem: Problem, runs: Sequence[Run], mode: str) -> bool:
 
 
 def _difference(run: Run, test: Test, problem: Problem) -> str:
-    got, expected = (" ".join(text.split()) for text in (output_text(run, problem), test.expected))
+    got, expected = (text.strip() for text in (output_text(run, problem), test.expected))
     start = next((n for n, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b), 0)
     start = max(0, start - 20) if start > 40 else 0  # what long outputs have in common tells nothing
     got, expected = (
