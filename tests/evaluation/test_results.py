@@ -240,10 +240,44 @@ def test_figures_show_what_they_save(results, tmp_path):
 def test_small_multiples_take_any_columns():
     figure, data = small_multiples(CURVES, [("entropy", "H")], "title", lines={"entropy": [0.2]})
     assert list(data.columns) == ["method", "seed", "step", "entropy"]
+    assert figure.get_suptitle() == "title"
     axis = figure.axes[0]
     # Two runs and their mean for each of two methods, and the line.
     assert len(axis.lines) == 2 * 3 + 1
     assert axis.get_legend_handles_labels()[1] == ["NSR_PCR", "ERPO"]
+
+
+def test_small_multiples_name_their_n_and_draw_bands():
+    with_band = CURVES.assign(entropy_low=CURVES["entropy"] - 0.1, entropy_high=CURVES["entropy"] + 0.1)
+    with_band = with_band.assign(problems=[np.nan, *[64] * (len(CURVES) - 1)], k=8)
+    figure, data = small_multiples(with_band, [("entropy", "H"), ("kl", "KL")], "title")
+    note = "a point: 64 problems × 8 rollouts, 2 training seeds; band: 95 % over problems"
+    assert figure.get_suptitle() == f"title\n{note}"
+    assert [len(axis.collections) for axis in figure.axes[:2]] == [
+        2,
+        0,
+    ]  # a band a method, none without bounds
+    assert {"entropy_low", "entropy_high", "problems", "k"} <= set(data)
+    figure, _ = small_multiples(CURVES, [("entropy", "H")], "title", point="a point: 4 problems")
+    assert figure.get_suptitle() == "title\na point: 4 problems"
+
+
+def test_captions_name_problems_samples_and_seeds(results, tmp_path):
+    table = tables.main_table(results, [1])
+    sizes = "in domain: 12 problems × 8 samples; transfer: 12 problems × 8 samples; 1 training seed"
+    assert tables.sizes_text(table) == sizes
+    tables.save_table(table, tables.readable_main_table(table), tmp_path / "main", "Main table, x")
+    assert (tmp_path / "main.md").read_text().startswith(f"**Main table, x** ({sizes})\n")
+    pcr_table = tables.agreement_table(tables.agreements(results))
+    assert tables.sizes_text(pcr_table) == "12 problems, 96 samples a method"
+    assert tables.sizes_text(pd.DataFrame({"a": [1]})) == ""
+    assert sizes in main_comparison(table, "x")[0].get_suptitle()
+    assert "12 problems × 8 samples" in pass_at_k_curves(results, "transfer", "x")[0].get_suptitle()
+    assert "12 problems, 96 samples" in agreement_figure(results, pcr_table, "x")[0].get_suptitle()
+    gains = tables.gain_by_auc(results)
+    figure, _ = gain_against_auc(gains, "x")
+    shown = [text.get_text() for text in figure.axes[0].texts]
+    assert shown == [f"n = {n}" for n in gains.groupby("part")["problems"].first()]
 
 
 @pytest.mark.parametrize(
@@ -396,6 +430,10 @@ def test_rollouts_are_graded_after_training(tmp_path, sandbox):
     assert curves["gain_1"].tolist() == [25, 25, 75]
     assert curves["gain_k"].tolist() == [50, 50, 50]
     np.testing.assert_array_equal(curves["gain_1_mean"], [np.nan, 25, 50])
+    np.testing.assert_array_equal(curves["problems"], [np.nan, 4, 4])
+    # All problems gain the same in the first window; in the last two gain 25 points and two 75.
+    np.testing.assert_allclose(curves["gain_1_mean_low"], [np.nan, 25, 25])
+    np.testing.assert_allclose(curves["gain_1_mean_high"], [np.nan, 25, 75])
     known = {(p.id, "print(int(input()) + 1)"): False for p in problems}
     assert rescore.hidden_curves([folder], problems, base, sandbox, known=known, **options)[
         "pass_at_1"

@@ -22,7 +22,7 @@ from tipprobe.evaluation.style import (
     new_figure,
     save_figure,
 )
-from tipprobe.evaluation.tables import SPLIT_TITLES
+from tipprobe.evaluation.tables import SPLIT_TITLES, seeds_text, sizes_text
 from tipprobe.training.methods import METHODS
 
 __all__ = [
@@ -71,7 +71,7 @@ def main_comparison(table: pd.DataFrame, label: str) -> Drawn:
             axis.set_yticks(range(len(methods), 0, -1), [METHODS[m].title for m in methods])
             axis.set_ylim(0.4, len(methods) + 0.6)
         _legend_of_marks(figure, axes[0, 0], label)
-        figure.suptitle(f"Adaptation without labels: {label} beside the paper's models")
+        figure.suptitle(f"Adaptation without labels: {label} beside the paper's models\n{sizes_text(table)}")
     return figure, table
 
 
@@ -151,7 +151,11 @@ def pass_at_k_curves(results: Results, split: str, label: str, ks: Sequence[int]
             axis.set_title(panel)
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(methods))
         n = len(results.runs(BASE, split)[0].problem_ids)
-        figure.suptitle(f"pass@k {SPLIT_TITLES[split]}, {label}; band and bars: 95 % over {n} problems")
+        seeds = max(len(results.runs(method, split)) for method in methods)
+        figure.suptitle(
+            f"pass@k {SPLIT_TITLES[split]}, {label}; band and bars: 95 % over problems\n"
+            f"{n} problems × {limit} samples; {seeds_text(seeds)}"
+        )
     return figure, data
 
 
@@ -209,7 +213,8 @@ def agreement_figure(
         area = table[(table["method"] == method) & (table["quantity"] == "AUC, pooled")].iloc[0]
         figure.suptitle(
             f"Consensus and correctness, {METHODS[method].title}, {label} "
-            f"(AUC {area['mean']:.2f} [{area['low']:.2f}, {area['high']:.2f}])"
+            f"(AUC {area['mean']:.2f} [{area['low']:.2f}, {area['high']:.2f}])\n"
+            f"{area['problems']} problems, {area['samples']:,} samples; intervals: 95 % over problems"
         )
     data = bins.assign(panel="reliability")
     return figure, pd.concat([data, rates.assign(panel="thresholds")], ignore_index=True)
@@ -223,18 +228,27 @@ def small_multiples(
     lines: Mapping[str, Sequence[float]] | None = None,
     x_label: str = "rollout step",
     columns: int = 3,
+    point: str | None = None,
 ) -> Drawn:
     """Draw one panel a column over steps: a thin line a run, a thick one for the mean over seeds.
 
     Args:
-        curves: columns ``method, seed, step`` and those of `panels`; missing values leave gaps.
+        curves: columns ``method, seed, step`` and those of `panels`; missing values leave gaps.  A column has
+            a band if ``<column>_low`` and ``<column>_high`` are there too: their means over seeds, which are
+            no narrower than the interval of the mean.
         panels: column and title of each panel.
         title: of the figure; it names the model.
         lines: heights of dotted horizontal lines by column, such as the entropy ceiling.
         x_label: what a step is.
         columns: panels side by side.
+        point: what one point of a run is measured on, for the title; by default read from the columns
+            ``problems`` and ``k`` (samples of each), if they are there.
     """
     methods = [name for name in METHODS if name in set(curves["method"])]
+    bounds = [f"{c}_{end}" for c, _ in panels for end in ("low", "high") if f"{c}_{end}" in curves]
+    sizes = [name for name in ("problems", "k") if name in curves]
+    notes = [_point_text(curves) if point is None else point, "band: 95 % over problems" if bounds else ""]
+    note = "; ".join(filter(None, notes))
     height = -(-len(panels) // columns)
     with figure_style():
         figure, axes = new_figure(height, min(columns, len(panels)), (3.5 * columns, 2.5 * height + 0.8))
@@ -248,6 +262,11 @@ def small_multiples(
                     axis.plot(runs.index, runs, color=PALETTE[method], linewidth=0.6, alpha=0.5)
                 mean = runs.mean(axis=1)
                 axis.plot(mean.index, mean, color=PALETTE[method], linewidth=1.8, label=METHODS[method].title)
+                if f"{column}_low" in bounds:
+                    ends = part.groupby("step")[[f"{column}_low", f"{column}_high"]].mean()
+                    axis.fill_between(ends.index, *ends.T.to_numpy(), color=PALETTE[method], alpha=0.1, lw=0)
+                    for end in ends:  # bands overlap: their edges tell them apart
+                        axis.plot(ends.index, ends[end], color=PALETTE[method], linewidth=0.6, linestyle=":")
             for level in (lines or {}).get(column, ()):
                 axis.axhline(level, color=INK, linewidth=1, linestyle=":", zorder=0)
             axis.set_title(panel_title)
@@ -256,8 +275,19 @@ def small_multiples(
         figure.legend(
             *axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=max(1, len(methods))
         )
-        figure.suptitle(title)
-    return figure, curves[["method", "seed", "step", *(column for column, _ in panels)]]
+        figure.suptitle(f"{title}\n{note}" if note else title)
+    return figure, curves[["method", "seed", "step", *(column for column, _ in panels), *bounds, *sizes]]
+
+
+def _point_text(curves: pd.DataFrame) -> str:
+    """Return what a point of a run is measured on, from the columns ``problems`` and ``k``."""
+    if not {"problems", "k"} <= set(curves):
+        return ""
+    spans = []
+    for name in ("problems", "k"):
+        low, high = int(curves[name].min()), int(curves[name].max())
+        spans.append(f"{low}" if low == high else f"{low} to {high}")
+    return f"a point: {spans[0]} problems × {spans[1]} rollouts, {seeds_text(curves['seed'].nunique())}"
 
 
 def gain_against_auc(table: pd.DataFrame, label: str) -> Drawn:
@@ -278,9 +308,21 @@ def gain_against_auc(table: pd.DataFrame, label: str) -> Drawn:
             axis.plot(
                 x, part["mean"], color=PALETTE[method], marker=MARKERS[method], label=METHODS[method].title
             )
+        for _, third in table.groupby("part"):
+            first = third.iloc[0]  # the same problems for every method
+            place = (first["auc"], 1.0)
+            axis.annotate(
+                f"n = {first['problems']}", place, xycoords=axis.get_xaxis_transform(), ha="center", va="top"
+            )
+        axis.margins(y=0.12)
         axis.axhline(0, color=FAINT, zorder=0)
         axis.set_xlabel("AUC(PCR, hidden) of Base within problem, thirds of the problems")
         axis.set_ylabel(f"gain in pass@{table['k'].iloc[0]}, points")
         figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4)
-        figure.suptitle(f"When does consensus help? {label}, in domain")
+        figure.suptitle(
+            f"When does consensus help? {label}, in domain\n"
+            f"n: problems; bars: 95 % over them; {table['samples'].max()} samples each (half of Base's); "
+            f"{seeds_text(int(table['seeds'].max()))}",
+            fontsize=9,
+        )
     return figure, table

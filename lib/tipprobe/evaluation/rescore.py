@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from tipprobe.errors import DataError
 from tipprobe.evaluation.grade import grade
+from tipprobe.evaluation.intervals import ratio_interval
 from tipprobe.evaluation.passk import pass_at_k
 from tipprobe.evaluation.results import ModelSamples
 from tipprobe.problems.schema import Problem, read_jsonl
@@ -37,6 +39,8 @@ def hidden_curves(
     time_limit_s: float,
     memory_mb: int,
     known: Mapping[tuple[str, str], bool] | None = None,
+    draws: int = 2000,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Grade the rollouts of finished runs by hidden tests, after training.
 
@@ -52,11 +56,15 @@ def hidden_curves(
         time_limit_s: CPU seconds of one execution.
         memory_mb: memory of one execution.
         known: verdicts that need not be found again.
+        draws: bootstrap draws over the problems of a running mean.
+        seed: seeds them.
 
     Returns:
         One row a run and step: ``method, seed, step, k`` (samples a problem), ``pass_at_1, pass_at_k``
-        (percent, of the step's rollouts), ``gain_1, gain_k`` (points over base on the same problems) and
-        ``gain_1_mean, gain_k_mean`` (their running means, from the step on at which there are enough).
+        (percent, of the step's rollouts), ``gain_1, gain_k`` (points over base on the same problems),
+        ``gain_1_mean, gain_k_mean`` (their running means, from the step on at which there are enough, with
+        95 % intervals over problems in ``gain_1_mean_low`` and so on) and ``problems`` (distinct ones behind
+        the running mean).
 
     Raises:
         DataError: a rollout is of a problem that is not given.
@@ -66,14 +74,14 @@ def hidden_curves(
     samples_of_base = dict(zip(base.problem_ids, map(len, base.passed), strict=True))
     rollouts = []
     for folder in folders:
-        method, _, seed = folder.name.rpartition("-seed")
+        method, _, run_seed = folder.name.rpartition("-seed")
         for record in read_jsonl(folder / "rollouts.jsonl"):
             if record["problem_id"] not in by_id:
                 raise DataError(
                     f"{folder.name}: rollouts of {record['problem_id']!r}, which is not evaluated"
                 )
             program = extract_code(record["completion"]).code
-            rollouts.append((method, int(seed), record["step"], record["problem_id"], program))
+            rollouts.append((method, int(run_seed), record["step"], record["problem_id"], program))
     verdicts = dict(known or {})
     new = dict.fromkeys((p, c) for *_, p, c in rollouts if c is not None and (p, c) not in verdicts)
     graded = grade(
@@ -85,15 +93,17 @@ def hidden_curves(
     table["passed"] = [c is not None and verdicts[p, c] for *_, p, c in rollouts]
     groups = table.groupby(["method", "seed", "step", "problem_id"], sort=False)["passed"]
     counts = groups.agg(["sum", "size"]).reset_index()
+    counts[["gain_1", "gain_k"]] = 0.0
     rows = []
-    for (method, seed, step), part in counts.groupby(["method", "seed", "step"], sort=False):
+    for (method, run_seed, step), part in counts.groupby(["method", "seed", "step"], sort=False):
         k = int(min(part["size"].min(), min(samples_of_base[p] for p in part["problem_id"])))
-        row = {"method": method, "seed": seed, "step": step, "k": k, "problems": len(part)}
+        row = {"method": method, "seed": run_seed, "step": step, "k": k, "problems": len(part)}
         for name, allowed in (("1", 1), ("k", k)):
             ours = [pass_at_k(n, c, allowed) for c, n in zip(part["sum"], part["size"], strict=True)]
             theirs = [pass_at_k(samples_of_base[p], correct_of_base[p], allowed) for p in part["problem_id"]]
             row[f"pass_at_{name}"] = 100 * sum(ours) / len(ours)
             row[f"gain_{name}"] = 100 * (sum(ours) - sum(theirs)) / len(ours)
+            counts.loc[part.index, f"gain_{name}"] = 100 * (np.array(ours) - np.array(theirs))
         rows.append(row)
     curves = pd.DataFrame(rows).sort_values(["method", "seed", "step"], ignore_index=True, kind="stable")
     window = max(1, round(len(base.problem_ids) / curves["problems"].median()))
@@ -101,4 +111,27 @@ def hidden_curves(
     for name in ("gain_1", "gain_k"):
         runs = curves.groupby(["method", "seed"], sort=False)[name]
         curves[f"{name}_mean"] = runs.transform(lambda v: v.rolling(window).mean())
-    return curves.drop(columns="problems")
+    bounds = _window_intervals(counts, window, draws, seed)
+    return curves.drop(columns="problems").merge(bounds, on=["method", "seed", "step"], how="left")
+
+
+def _window_intervals(counts: pd.DataFrame, window: int, draws: int, seed: int) -> pd.DataFrame:
+    """Return the problems behind each running mean and its intervals over them.
+
+    Args:
+        counts: a row a run, step and problem: ``method, seed, step, problem_id, gain_1, gain_k``.
+        window: steps of a running mean.
+        draws: bootstrap draws.
+        seed: seeds them.
+    """
+    rows = []
+    for (method, run_seed), run in counts.groupby(["method", "seed"], sort=False):
+        steps = sorted(run["step"].unique())
+        for first, last in zip(steps, steps[window - 1 :], strict=False):
+            part = run[run["step"].between(first, last)].groupby("problem_id", sort=False)
+            row = {"method": method, "seed": run_seed, "step": last, "problems": part.ngroups}
+            for name in ("gain_1", "gain_k"):
+                found = ratio_interval(part[name].sum(), part.size(), draws, seed)
+                row |= {f"{name}_mean_low": found.low, f"{name}_mean_high": found.high}
+            rows.append(row)
+    return pd.DataFrame(rows)

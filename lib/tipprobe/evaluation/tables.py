@@ -24,7 +24,7 @@ SPLIT_TITLES = {"in_domain": "in domain", "transfer": "transfer"}
 def save_table(
     table: pd.DataFrame, readable: pd.DataFrame, stem: str | Path, title: str, note: str = ""
 ) -> None:
-    """Write ``<stem>.csv`` with every digit and ``<stem>.md`` for people.
+    """Write ``<stem>.csv`` with every digit and ``<stem>.md`` for people, its title followed by `sizes_text`.
 
     Args:
         table: numbers.
@@ -36,10 +36,36 @@ def save_table(
     stem = Path(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
     table.to_csv(stem.with_name(stem.name + ".csv"), index=False, lineterminator="\n")
-    text = f"**{title}**\n\n{readable.to_markdown(index=False, disable_numparse=True)}\n"
+    sizes = sizes_text(table)
+    heading = f"**{title}** ({sizes})" if sizes else f"**{title}**"
+    text = f"{heading}\n\n{readable.to_markdown(index=False, disable_numparse=True)}\n"
     if note:
         text += f"\n{note}\n"
     stem.with_name(stem.name + ".md").write_text(text, encoding="utf-8")
+
+
+def sizes_text(table: pd.DataFrame) -> str:
+    """Return how many problems, samples and training seeds a table is about, ``""`` if it does not say.
+
+    Args:
+        table: of `main_table` (or any table with its columns ``split, problems, samples, seeds``), or of
+            `agreement_table`.
+    """
+    if {"split", "problems", "samples", "seeds"} <= set(table):
+        parts = [
+            f"{SPLIT_TITLES[split]}: {part['problems'].max()} problems × {part['samples'].max()} samples"
+            for split, part in table.groupby("split", sort=False)
+        ]
+        return "; ".join([*parts, seeds_text(int(table["seeds"].max()))])
+    if {"quantity", "problems", "samples"} <= set(table):
+        whole = table[table["quantity"] == "AUC, pooled"]
+        return f"{whole['problems'].max()} problems, {whole['samples'].max():,} samples a method"
+    return ""
+
+
+def seeds_text(seeds: int) -> str:
+    """Return ``1 training seed`` or ``3 training seeds``."""
+    return f"{seeds} training seed{'s' * (seeds != 1)}"
 
 
 def interval_text(interval: Interval, digits: int = 1, sign: bool = False) -> str:
@@ -252,8 +278,9 @@ def gain_by_auc(results: Results, k: int = 1, parts: int = 3, split: str = "in_d
         split: where probes exist.
 
     Returns:
-        One row a method and group: ``method, k, part, problems, auc, mean, low, high`` (points); no rows if
-        fewer problems than groups have a pair, or half of the samples are fewer than `k`.
+        One row a method and group: ``method, k, part, problems, samples, seeds, auc, mean, low, high``
+        (points); no rows if fewer problems than groups have a pair, or half of the samples are fewer than
+        `k`.
     """
     run, half = results.runs(BASE, split)[0], results.samples_per_problem(split) // 2
     if run.votes is None or k > half:
@@ -283,6 +310,8 @@ def gain_by_auc(results: Results, k: int = 1, parts: int = 3, split: str = "in_d
                     "k": k,
                     "part": part + 1,
                     "problems": len(problems),
+                    "samples": results.samples_per_problem(split),
+                    "seeds": len(values),
                     "auc": won / pairs,
                     "mean": 100 * gain.mean,
                     "low": 100 * gain.low,
