@@ -73,7 +73,8 @@ def test_curves(tmp_path):
     curves = load_curves(folders)
     assert len(curves) == 9 and list(curves.columns[:3]) == ["method", "seed", "step"]
     assert "step_s" not in curves
-    figure = plot_curves(curves, "a toy")
+    figure = plot_curves(curves, "a toy", "8 problems × 4 rollouts")
+    assert figure.get_suptitle().endswith("\na point: 8 problems × 4 rollouts")
     assert "a toy" in figure.get_suptitle()
     assert len(figure.axes[2].lines) == 5  # two runs and their mean, another run, the ceiling
 

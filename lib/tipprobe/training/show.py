@@ -112,12 +112,13 @@ def load_curves(folders: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def plot_curves(curves: pd.DataFrame, label: str) -> Figure:
+def plot_curves(curves: pd.DataFrame, label: str, point: str = "") -> Figure:
     """Return `PANELS` over rollout steps: a thin line a run, a thick one for the mean over seeds.
 
     Args:
         curves: from `load_curves`.
         label: name of the model, for the title.
+        point: what one step of a run is measured on, for the title, such as ``8 problems × 16 rollouts``.
     """
     from tipprobe.evaluation.figures import small_multiples
     from tipprobe.evaluation.reported import title_name
@@ -126,4 +127,5 @@ def plot_curves(curves: pd.DataFrame, label: str) -> Figure:
     seeds = f"{n_seeds} seed{'s' * (n_seeds > 1)} a method"
     title = f"Adaptation of {title_name(label)} ({seeds}; dotted: the ceiling)"
     ceilings = sorted(curves["entropy_ceiling"].dropna().unique())
-    return small_multiples(curves, PANELS, title, lines={"entropy": ceilings})[0]
+    point = point and f"a point: {point}"
+    return small_multiples(curves, PANELS, title, lines={"entropy": ceilings}, point=point)[0]
