@@ -2,8 +2,10 @@
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from PIL import Image
 
 from tipprobe.evaluation.style import MARKERS, PALETTE, figure_style, save_figure
+from tipprobe.tips.trials import TITLES
 from tipprobe.training.methods import METHODS
 
 
@@ -31,5 +33,15 @@ def test_figures_are_saved_with_their_numbers_byte_for_byte(tmp_path):
 def test_every_method_has_its_own_colour_and_marker():
     assert set(METHODS) <= set(PALETTE)
     assert set(PALETTE) == set(MARKERS)
-    assert len(set(PALETTE.values())) == len(PALETTE)
-    assert len(set(MARKERS.values())) == len(MARKERS)
+    assert len({PALETTE[method] for method in METHODS}) == len(METHODS)
+    assert len({MARKERS[method] for method in METHODS}) == len(METHODS)
+    # The two families of methods are never in one figure, but for the model itself.
+    assert len({(PALETTE[method], MARKERS[method]) for method in TITLES}) == len(TITLES)
+
+
+def test_images_carry_their_title(tmp_path):
+    figure = drawn()
+    figure.axes[0].set_title("gain, €\nn = 3 < 4")
+    png, svg, _ = save_figure(figure, tmp_path / "a", [{"x": 1}])
+    assert Image.open(png).text["Title"] == "gain, € n = 3 < 4"
+    assert "<dc:title>gain, € n = 3 &lt; 4</dc:title>" in svg.read_text(encoding="utf-8")

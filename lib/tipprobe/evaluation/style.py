@@ -84,11 +84,18 @@ def new_figure(
     return figure, axes
 
 
+def figure_title(figure: Figure) -> str:
+    """Return a figure's title on one line, its first panel's where it has none of its own."""
+    title = figure.get_suptitle() or next((axis.get_title() for axis in figure.axes), "")
+    return " ".join(title.split())
+
+
 def save_figure(
     figure: Figure, stem: str | Path, data: pd.DataFrame | Sequence[Mapping[str, Any]]
 ) -> list[Path]:
     """Save a figure as PNG and SVG, and the numbers it shows as CSV; the same input gives the same bytes.
 
+    Both images carry the figure's title in their metadata, for those who cannot see them.
     The figure is closed, so that a notebook shows it once, where it is displayed.
 
     Args:
@@ -103,8 +110,9 @@ def save_figure(
     stem.parent.mkdir(parents=True, exist_ok=True)
     png, svg, csv = (stem.with_name(f"{stem.name}.{suffix}") for suffix in ("png", "svg", "csv"))
     with mpl.rc_context({key: _RC[key] for key in ("svg.fonttype", "svg.hashsalt")}):
-        figure.savefig(png, dpi=_DPI)
-        figure.savefig(svg, metadata={"Date": None})
+        title = figure_title(figure)
+        figure.savefig(png, dpi=_DPI, metadata={"Title": title})
+        figure.savefig(svg, metadata={"Date": None, "Title": title})
     pd.DataFrame(data).to_csv(csv, index=False, lineterminator="\n")
     plt.close(figure)
     return [png, svg, csv]
