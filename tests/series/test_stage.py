@@ -104,8 +104,9 @@ def test_a_stage_needs_no_files_of_a_half_that_is_left_out():
     tips_alone = evaluation.for_params(
         {"methods": ["base"], "tip_methods": ["base", "tipcoder_sft"], "tip_selectors": ["random"]}
     )
-    upstream = ("05_probe_generation", "01_data_mining", "02_tip_distillation", "03_proposer_sft")
-    assert tips_alone.upstream == upstream
+    assert tips_alone.upstream == ("05_probe_generation", "03_proposer_sft")
+    assert get_stage("03").for_params({"tip_methods": ["base"]}).outputs[0].startswith("proposer/")
+    assert "opro.json" not in get_stage("03").for_params({"tip_methods": ["base"]}).outputs
     assert "tips_main_table.csv" in tips_alone.outputs
     assert evaluation.for_params({}).inputs == evaluation.inputs
 

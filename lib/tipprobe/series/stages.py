@@ -38,8 +38,9 @@ def _reinforced(params: Mapping[str, Any]) -> bool:
     return _tip_half(params) and params.get("rl_steps") != 0
 
 
-def _tests_reinforced(params: Mapping[str, Any]) -> bool:
-    return "tipcoder_rl" in params.get("tip_methods", ["tipcoder_rl"])
+def _compares(method: str) -> Condition:
+    """Return the condition that `method` is among the test-time methods."""
+    return lambda params: method in params.get("tip_methods", [method])
 
 
 def _tip_probes(params: Mapping[str, Any]) -> bool:
@@ -100,11 +101,17 @@ class StageSpec:
 
 
 _NO_TIPS = "is of the tip half, which this profile leaves out"
-_TIP_EVALUATION_INPUTS = (
-    "01_data_mining/base_rates.jsonl",
-    "02_tip_distillation/verified_tips.jsonl",
-    "03_proposer_sft/proposer/checkpoint/config.json",
-)
+_BASELINE_FILES = {
+    "ctrl": "03_proposer_sft/critic/checkpoint/config.json",
+    "opro": "03_proposer_sft/opro.json",
+    "gepa": "03_proposer_sft/gepa.json",
+}
+#: What the evaluation reads for a test-time method, if it compares it.
+_METHOD_FILES = {
+    "tipcoder_sft": "03_proposer_sft/proposer/checkpoint/config.json",
+    "tipcoder_rl": "04_proposer_rl/proposer/checkpoint/config.json",
+    **_BASELINE_FILES,
+}
 _TIP_EVALUATION = (
     "tips/candidates.jsonl",
     "tips_main_table.csv",
@@ -152,9 +159,16 @@ STAGES: tuple[StageSpec, ...] = (
     StageSpec(
         name="03_proposer_sft",
         title="A proposer learns from verified tips",
-        inputs=("01_data_mining/base_rates.jsonl", "02_tip_distillation/verified_tips.jsonl"),
+        inputs=(
+            "01_data_mining/base_rates.jsonl",
+            "01_data_mining/trajectories.jsonl",
+            "02_tip_distillation/verified_tips.jsonl",
+        ),
         outputs=(
             "proposer/checkpoint/config.json",
+            "critic/checkpoint/config.json",
+            "opro.json",
+            "gepa.json",
             "sft_metrics.csv",
             "tips_side_by_side.jsonl",
             "pass_rates.csv",
@@ -162,6 +176,9 @@ STAGES: tuple[StageSpec, ...] = (
         ),
         applies=_tip_half,
         skip_note=_NO_TIPS,
+        only_if=tuple(
+            (_compares(method), (path.partition("/")[2],)) for method, path in _BASELINE_FILES.items()
+        ),
     ),
     StageSpec(
         name="04_proposer_rl",
@@ -205,8 +222,7 @@ STAGES: tuple[StageSpec, ...] = (
         inputs=(
             "05_probe_generation/probes.jsonl",
             "06_erpo_adaptation/training_curves.csv",
-            *_TIP_EVALUATION_INPUTS,
-            "04_proposer_rl/proposer/checkpoint/config.json",
+            *_METHOD_FILES.values(),
             "05_probe_generation/tip_probes.jsonl",
         ),
         outputs=(
@@ -224,8 +240,8 @@ STAGES: tuple[StageSpec, ...] = (
         extendable=("methods", "seeds"),
         only_if=(
             (_adapts, ("06_erpo_adaptation/training_curves.csv",)),
-            (_tip_half, (*_TIP_EVALUATION_INPUTS, *_TIP_EVALUATION)),
-            (_tests_reinforced, ("04_proposer_rl/proposer/checkpoint/config.json",)),
+            (_tip_half, _TIP_EVALUATION),
+            *((_compares(method), (path,)) for method, path in _METHOD_FILES.items()),
             (_tip_probes, ("05_probe_generation/tip_probes.jsonl",)),
         ),
     ),

@@ -33,6 +33,7 @@ from tipprobe.errors import DataError, ParameterError, StageError
 from tipprobe.files import write_json
 from tipprobe.models.load import load_model, model_revision
 from tipprobe.models.transformers_sampler import encode_prompt
+from tipprobe.models.types import Prompt
 from tipprobe.problems.schema import Problem, write_jsonl
 from tipprobe.prompts import tip_request_prompt
 from tipprobe.tips.propose import RequestStyle
@@ -47,6 +48,8 @@ LOGGED = ("epoch", "loss", "learning_rate", "grad_norm", "mean_token_accuracy", 
 
 #: Called with (updates done, updates in all, values of the last one).
 Progress = Callable[[int, int, dict[str, Any]], None]
+#: Problem id, what is read, what is to be written.
+Example = tuple[str, Prompt, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class TipTuning:
 
     Attributes:
         model: what becomes the proposer: checkpoint folder, hub id, GGUF file or embedded coder.
-        out: folder in which the run folder ``proposer`` is made.
+        out: folder in which the run folder is made.
         tip_style: wording of the request for a tip.
         epochs: passes over the tips.
         learning_rate: peak of AdamW's.
@@ -65,6 +68,7 @@ class TipTuning:
         max_grad_norm: gradients are clipped to it.
         seed: of the order of rows.
         device: ``auto``, ``cpu`` or ``cuda``.
+        name: of the run folder.
     """
 
     model: str
@@ -78,11 +82,12 @@ class TipTuning:
     max_grad_norm: float
     seed: int
     device: str = "auto"
+    name: str = "proposer"
 
     @property
     def folder(self) -> Path:
         """The run folder."""
-        return Path(self.out) / "proposer"
+        return Path(self.out) / self.name
 
     @property
     def checkpoint(self) -> Path:
@@ -107,13 +112,22 @@ def fine_tune(
         DataError: there is no pair, none is short enough, or the model cannot be loaded.
         StageError: another process is working in the run folder, or the loss is no number.
     """
-    if not pairs:
+    return learn(config, as_examples(pairs, config.tip_style), progress)
+
+
+def as_examples(pairs: Sequence[tuple[Problem, str]], style: RequestStyle = "short") -> list[Example]:
+    """Return (problem, tip) pairs as what a proposer reads and writes."""
+    return [(problem.id, tip_request_prompt(problem, style), tip) for problem, tip in pairs]
+
+
+def learn(config: TipTuning, examples: Sequence[Example], progress: Progress | None = None) -> Path:
+    """Fine-tune on any prompts with their replies; return the run folder.  See `fine_tune`."""
+    if not examples:
         raise DataError("no tip to learn from: no pair of a problem and a verified tip was given")
-    texts = [[problem.id, tip_request_prompt(problem, config.tip_style), tip] for problem, tip in pairs]
-    digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
-    fields = {k: v for k, v in asdict(config).items() if k not in ("model", "out", "device")}
+    digest = hashlib.sha256(json.dumps(examples).encode()).hexdigest()[:16]
+    fields = {k: v for k, v in asdict(config).items() if k not in ("model", "out", "device", "name")}
     identity = {**fields, "model_revision": model_revision(config.model), "pairs_sha256": digest}
-    return run_once(config.folder, identity, lambda: _tune(config, pairs, progress), tips=len(pairs))
+    return run_once(config.folder, identity, lambda: _tune(config, examples, progress), tips=len(examples))
 
 
 def tip_rows(
@@ -127,15 +141,22 @@ def tip_rows(
     A row has ``problem_id``, ``input_ids`` (prompt, tip, end token) and ``labels`` (the same with `IGNORED`
     on the prompt).
     """
+    return example_rows(as_examples(pairs, style), tokenizer, max_tokens)
+
+
+def example_rows(
+    examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, max_tokens: int
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """`tip_rows` for any prompts with their replies."""
     rows, dropped = [], {}
-    for problem, tip in pairs:
-        prompt = encode_prompt(tokenizer, tip_request_prompt(problem, style))
-        reply = [*tokenizer(tip, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    for problem_id, chat, text in examples:
+        prompt = encode_prompt(tokenizer, chat)
+        reply = [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
         if len(prompt) + len(reply) > max_tokens:
-            dropped[problem.id] = f"{len(prompt)} + {len(reply)} tokens > {max_tokens}"
+            dropped[problem_id] = f"{len(prompt)} + {len(reply)} tokens > {max_tokens}"
         else:
             labels = [IGNORED] * len(prompt) + reply
-            rows.append({"problem_id": problem.id, "input_ids": [*prompt, *reply], "labels": labels})
+            rows.append({"problem_id": problem_id, "input_ids": [*prompt, *reply], "labels": labels})
     return rows, dropped
 
 
@@ -200,14 +221,14 @@ class TipTrainer(Silent, SFTTrainer):
     """TRL's trainer, without telemetry and model cards."""
 
 
-def _tune(config: TipTuning, pairs: Sequence[tuple[Problem, str]], progress: Progress | None) -> None:
+def _tune(config: TipTuning, examples: Sequence[Example], progress: Progress | None) -> None:
     model, tokenizer = load_model(config.model, config.device)
-    rows, dropped = tip_rows(pairs, tokenizer, config.max_tokens, config.tip_style)
+    rows, dropped = example_rows(examples, tokenizer, config.max_tokens)
     write_json(config.folder / "dropped.json", dropped)
     if not rows:
         raise DataError(
-            f"every one of the {len(pairs)} tips is longer than {config.max_tokens} tokens with its prompt: "
-            "raise sft_max_tokens"
+            f"every one of the {len(examples)} tips is longer than {config.max_tokens} tokens with its "
+            "prompt: raise sft_max_tokens"
         )
     write_jsonl(config.folder / "rows.jsonl", _readable(rows, tokenizer))
     trainer = tip_trainer(config, model, tokenizer, rows, progress)
