@@ -3,25 +3,22 @@ import io
 import json
 import re
 
+import matplotlib.pyplot as plt
 import nbformat
 import numpy as np
 import pytest
 from PIL import Image
 
+from tipprobe.evaluation.style import save_figure
 from tipprobe.series import report
 from tipprobe.series.params import load_params
+from tipprobe.series.stages import STAGES
 
 
 def test_the_report_is_whole_and_asks_no_host_for_anything(finished):
     folder = finished.out / "report"
     pages = sorted(path.name for path in folder.glob("*.html"))
-    assert pages == [
-        "00_minicode.html",
-        "05_probe_generation.html",
-        "06_erpo_adaptation.html",
-        "07_evaluation.html",
-        "index.html",
-    ]
+    assert pages == [*(f"{stage.name}.html" for stage in STAGES), "index.html"]
     for page in folder.glob("*.html"):
         text = page.read_text()
         assert len(text.encode()) < report.MAX_PAGE_BYTES
@@ -46,6 +43,7 @@ def test_the_first_page_says_what_matters(finished):
         "not a git checkout",
         'src="figures/07_evaluation/x.png"',
         'href="figures/07_evaluation/x.csv"',
+        "Of 1 claim of ERPO, this run finds 1 reproduced, 0 partly, 0 contradicted",
     ):
         assert expected in text, expected
 
@@ -142,6 +140,58 @@ def test_claims_keep_their_columns_and_verdicts_get_a_colour():
         ]
     )
     assert table["columns"] == ["claim", "ours", "interval", "verdict", "n"]
-    assert [cell["text"] for cell in table["rows"][0]] == ["a", "1.5", "[0.5, 2.5]", "reproduced", "–"]
-    assert [cell["verdict"] for cell in table["rows"][1]] == ["", "", "", "bad", ""]
+    (group,) = table["groups"]
+    assert [cell["text"] for cell in group["rows"][0]] == ["a", "1.5", "[0.5, 2.5]", "reproduced", "–"]
+    assert [cell["verdict"] for cell in group["rows"][1]] == ["", "", "", "bad", ""]
     assert report.claim_table(json.loads("[]")) is None
+
+
+CLAIMS = [
+    {"claim": "tips help", "where": "TipCoder, Table 1", "verdict": "partly"},
+    {"claim": "ERPO raises pass@1", "where": "Table 1", "verdict": "contradicted"},
+    {"claim": "it scales", "where": "Section 4", "verdict": "not attempted"},
+]
+
+
+def test_claims_of_two_papers_are_apart_and_counted():
+    first, second = report.claim_table(CLAIMS)["groups"]
+    assert first["title"].startswith("ERPO: ") and second["title"].startswith("TipCoder: ")
+    assert "1 contradicted, 0 not reproduced, 1 not attempted" in first["title"]
+    assert [row[0]["text"] for row in first["rows"]] == ["ERPO raises pass@1", "it scales"]
+    assert [cell["text"] for cell in second["rows"][0]] == ["tips help", "Table 1", "partly"]
+
+
+def test_what_was_found_is_one_sentence_with_the_size_of_the_run():
+    judged = {"problems": {"in_domain": 8, "transfer": 4}, "samples": {"in_domain": 2, "transfer": 2}}
+    judged |= {"seeds": 1, "claims": CLAIMS}
+    assert report.finding(judged, {"n_tip_problems": 6, "tip_runs": 3}) == (
+        "Of 3 claims of ERPO and TipCoder, this run (in domain 8 problems × 2 samples; "
+        "transfer 4 problems × 2 samples; 1 training seed; tips on 6 problems × 3 runs) finds "
+        "0 reproduced, 1 partly, 1 contradicted, 0 not reproduced, 1 not attempted."
+    )
+    assert report.finding({}, {}) == ""
+
+
+def test_the_smoke_profile_says_that_its_numbers_mean_nothing():
+    text = report.smoke_notice(load_params("smoke").model_dump())
+    assert "8 problems, 4 samples of each, 3 rollout steps" in text and "numbers mean nothing" in text
+    assert report.smoke_notice(load_params("minicode").model_dump()) == ""
+
+
+def test_images_are_described_by_their_title_or_by_their_section(tmp_path):
+    folder = tmp_path / "07_x" / "figures"
+    for name, title in (("pass_a", "pass@k <in domain>"), ("pass_b", "transfer")):
+        figure, axis = plt.subplots(figsize=(1, 1))
+        axis.set_title(title)
+        save_figure(figure, folder / name, [{"x": 1}])
+    image = {"image/png": base64.b64encode((folder / "pass_a.png").read_bytes()).decode()}
+    loop = output_cell(**image)
+    loop.outputs.append(loop.outputs[0].copy())
+    loop.source = 'save_figure(figure, stage.dir / "figures" / f"pass_{split}", data)'
+    cells = [nbformat.v4.new_markdown_cell("# 07 X\n\ntext\n\n## 07.1 More `samples`\n\ntext")]
+    cells += [loop, output_cell(**image)]
+    (tmp_path / "notebooks").mkdir()
+    body, title = report.notebook_body(executed(tmp_path / "notebooks" / "07_x.ipynb", cells))
+    assert title == "07 X"
+    alts = ["pass@k &lt;in domain&gt;", "transfer", "Figure: 07.1 More samples"]
+    assert re.findall(r'alt="([^"]*)"', body) == alts

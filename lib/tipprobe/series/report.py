@@ -8,7 +8,8 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -19,11 +20,14 @@ import nbformat
 from markupsafe import Markup
 from nbconvert.exporters import HTMLExporter
 from nbconvert.filters import markdown2html
+from PIL import Image
 from pygments.formatters import HtmlFormatter
 
 from tipprobe import __version__
 from tipprobe.errors import StageError
+from tipprobe.evaluation.claims import CONTRADICTED, NOT, OPEN, PARTLY, REPRODUCED
 from tipprobe.evaluation.reported import is_stand_in
+from tipprobe.evaluation.tables import SPLIT_TITLES, seeds_text
 from tipprobe.files import read_json
 from tipprobe.models.load import model_label
 from tipprobe.series import keys
@@ -36,6 +40,17 @@ TEMPLATES = Path(__file__).parent / "templates"
 MAX_PAGE_BYTES = 3_000_000
 MAX_TEXT_CHARS = 20_000
 _MAIN_PACKAGES = ("torch", "transformers", "trl", "datasets", "numpy", "papermill")
+SMOKE_PROFILE = "smoke"
+_SMOKE_COUNTS = {
+    "n_problems": "problems",
+    "eval_samples": "samples of each",
+    "steps": "rollout steps",
+    "n_tip_problems": "problems for tips",
+}
+#: Papers whose claims are judged, in the order of the claims table.  The `where` of a claim begins with the
+#: name of its paper, unless that is the first one.
+PAPERS = {"ERPO": "ERPO: adaptation without labels", "TipCoder": "TipCoder: tips at test time"}
+VERDICTS = (REPRODUCED, PARTLY, CONTRADICTED, NOT, OPEN)
 _URL_TRAITS = (
     "mathjax_url",
     "require_js_url",
@@ -70,7 +85,9 @@ def build_report(out: Path) -> Path:
     shared = {
         "css": Markup(_css()),
         "pages": pages,
-        "notice": standin_notice(str(params.get("model", ""))),
+        "notices": [
+            text for text in (smoke_notice(params), standin_notice(str(params.get("model", "")))) if text
+        ],
         "footer": f"Made by tipprobe {__version__} with profile {params.get('profile', 'unknown')}.",
     }
     template = _templates().get_template("page.html.j2")
@@ -92,6 +109,19 @@ def standin_notice(model: str) -> str:
     return (
         f"Stand-in model: every number measured here comes from {model_label(model)}. Reported values beside "
         "them are the papers', for their own models and benchmarks: compare directions, not sizes."
+    )
+
+
+def smoke_notice(params: Mapping[str, Any]) -> str:
+    """Return the sentence that says how little the smoke profile's numbers are, ``""`` for other profiles."""
+    if params.get("profile") != SMOKE_PROFILE:
+        return ""
+    counts = ", ".join(
+        f"{params[name]} {what}" for name, what in _SMOKE_COUNTS.items() if params.get(name) is not None
+    )
+    return (
+        f"Smoke test: the counts are tiny{f' ({counts})' if counts else ''}, so that the whole series runs "
+        "in minutes. It shows that everything works; its numbers mean nothing."
     )
 
 
@@ -140,6 +170,7 @@ def _index_values(
     records = [stage["provenance"] for stage in stages if stage["provenance"]]
     latest = max(records, key=lambda record: record["times"]["finished"], default={})
     total = sum(stage["seconds"] for stage in stages)
+    claims = _claims(out)
     facts = [
         ("model", model_label(str(params.get("model", "-")))),
         ("problems adapted on", f"{params.get('n_problems', '-')} of {params.get('problems', '-')}"),
@@ -155,9 +186,10 @@ def _index_values(
             "vote on them, and the vote becomes the reward. Hidden tests are read once, at the end. "
             "Each page is one notebook of the series, executed."
         ),
+        "finding": finding(claims, params),
         "facts": facts,
         "main_table": _main_table(out),
-        "claims": claim_table(_claims(out)),
+        "claims": claim_table(claims.get("claims", [])),
         "stages": stages,
         "total": duration_text(total),
         "figures": _figures(out, folder),
@@ -199,25 +231,78 @@ def _main_table(out: Path) -> Markup | None:
     return Markup(markdown2html(path.read_text(encoding="utf-8")))
 
 
-def _claims(out: Path) -> list[dict[str, Any]]:
-    """Return the records of the evaluation's claims file, a list or an object that holds one."""
+def _claims(out: Path) -> dict[str, Any]:
+    """Return the evaluation's claims file, a list of claims or an object that holds one, as an object."""
     path = out / "07_evaluation" / "claims.json"
     if not path.is_file():
-        return []
+        return {}
     content = json.loads(path.read_text(encoding="utf-8"))
-    return content["claims"] if isinstance(content, dict) else content
+    return content if isinstance(content, dict) else {"claims": content}
+
+
+def paper_of(claim: Mapping[str, Any]) -> str:
+    """Return the key of `PAPERS` that a claim belongs to."""
+    return next((name for name in PAPERS if str(claim.get("where", "")).startswith(name)), next(iter(PAPERS)))
+
+
+def verdict_counts(claims: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many claims have each verdict, those that none has included."""
+    counts = Counter(str(claim.get("verdict")) for claim in claims)
+    return ", ".join(f"{counts[name]} {name}" for name in dict.fromkeys((*VERDICTS, *counts)))
+
+
+def finding(judged: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+    """Return in one sentence what became of the papers' claims and how large the run was; ``""`` without any.
+
+    Args:
+        judged: the evaluation's claims file.
+        params: of the run.
+    """
+    claims = judged.get("claims", [])
+    if not claims:
+        return ""
+    papers = {paper_of(claim) for claim in claims}
+    sizes = []
+    for split, problems in judged.get("problems", {}).items():
+        sizes.append(f"{SPLIT_TITLES[split]} {problems} problems × {judged['samples'][split]} samples")
+    if "seeds" in judged:
+        sizes.append(seeds_text(judged["seeds"]))
+    if "TipCoder" in papers and params.get("n_tip_problems"):
+        sizes.append(f"tips on {params['n_tip_problems']} problems × {params['tip_runs']} runs")
+    size = f" ({'; '.join(sizes)})" if sizes else ""
+    names = " and ".join(name for name in PAPERS if name in papers)
+    number = f"{len(claims)} claim{'s' * (len(claims) != 1)}"
+    return f"Of {number} of {names}, this run{size} finds {verdict_counts(claims)}."
 
 
 def claim_table(claims: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return columns (but ids) and cells of the claims table, in the records' order; None without claims."""
+    """Return the claims table, None without claims.
+
+    Returns:
+        ``columns`` (all but ids) and ``groups``, one a paper in the order of `PAPERS`, each with its
+        ``title`` and the cells of its ``rows`` in the records' order.
+    """
     if not claims:
         return None
     columns = [name for name in dict.fromkeys(key for claim in claims for key in claim) if name != "id"]
-    rows = [
-        [{"text": _value_text(claim.get(name)), "verdict": _verdict_css(name, claim)} for name in columns]
-        for claim in claims
-    ]
-    return {"columns": [name.replace("_", " ") for name in columns], "rows": rows}
+    groups = []
+    for paper, title in PAPERS.items():
+        part = [claim for claim in claims if paper_of(claim) == paper]
+        rows = [
+            [
+                {"text": _claim_text(name, claim, paper), "verdict": _verdict_css(name, claim)}
+                for name in columns
+            ]
+            for claim in part
+        ]
+        if rows:
+            groups.append({"title": f"{title} ({verdict_counts(part)})", "rows": rows})
+    return {"columns": [name.replace("_", " ") for name in columns], "groups": groups}
+
+
+def _claim_text(name: str, claim: Mapping[str, Any], paper: str) -> str:
+    text = _value_text(claim.get(name))
+    return text.removeprefix(f"{paper}, ") if name == "where" else text  # the group is headed by the paper
 
 
 def _verdict_css(name: str, claim: Mapping[str, Any]) -> str:
@@ -267,24 +352,40 @@ def _figures(out: Path, folder: Path) -> list[dict[str, Any]]:
                     shutil.copy2(path, target / path.name)
                     links.append((path.suffix[1:], f"figures/{stage.name}/{path.name}"))
             name = png.stem.replace("_", " ")
-            figures.append({"stage": stage.number, "name": name, "src": links[0][1], "links": links[1:]})
+            figures.append(
+                {
+                    "stage": stage.number,
+                    "name": name,
+                    "alt": _image_title(png) or name,
+                    "src": links[0][1],
+                    "links": links[1:],
+                }
+            )
     return figures
+
+
+def _image_title(png: Path) -> str:
+    """Return the title that `tipprobe.evaluation.style.save_figure` left in an image, ``""`` without one."""
+    with Image.open(png) as image:
+        return image.info.get("Title", "")
 
 
 def notebook_body(path: Path) -> tuple[str, str]:
     """Return an executed notebook as an HTML fragment of limited size, and the text of its first heading."""
     notebook = nbformat.read(path, as_version=4)
     formulas: list[str] = []
-    title = ""
+    title = section = ""
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             heading = re.search(r"^#\s+(.+)$", cell.source, re.MULTILINE)
             title = title or (heading.group(1).strip() if heading else "")
+            section = next(iter(re.findall(r"^#+\s+(.+)$", cell.source, re.MULTILINE)[::-1]), section)
             cell.source = _hide_formulas(cell.source, formulas)
         elif cell.cell_type == "code":
             cell.metadata["tipprobe_summary"] = _summary(cell)
             for output in cell.outputs:
                 _shorten(output, formulas)
+            _describe_images(cell, path.parent.parent / path.stem, section)
     body = _render(notebook, formulas, path)
     if len(body.encode()) > MAX_PAGE_BYTES - 50_000:
         for cell in notebook.cells:
@@ -292,6 +393,26 @@ def notebook_body(path: Path) -> tuple[str, str]:
                 _reduce_colours(output)
         body = _render(notebook, formulas, path)
     return redact(body), re.sub(r"[`*$]", "", title)
+
+
+def _describe_images(cell: nbformat.NotebookNode, folder: Path, section: str) -> None:
+    """Give the images of a cell a text for those who cannot see them.
+
+    Args:
+        cell: an executed code cell.
+        folder: of the stage's results.  An image that the cell saved there too is described by the title of
+            the saved one, any other by `section`.
+        section: the heading that the cell stands under.
+    """
+    images = [output for output in cell.outputs if "image/png" in output.get("data", {})]
+    saved: list[Path] = []
+    for name in re.findall(r'"figures" / f?"([^"]+)"', cell.source):
+        pattern = re.sub(r"\{[^}]*\}", "*", name)  # a name with a value in it stands for one figure a value
+        saved += sorted((folder / "figures").glob(f"{pattern}.png"))
+    titles = [_image_title(png) for png in saved] if len(saved) == len(images) else []
+    for number, output in enumerate(images):
+        title = titles[number] if titles else ""
+        output.metadata["alt"] = title or re.sub(r"[`*$]", "", f"Figure: {section}" if section else "Figure")
 
 
 def _render(notebook: nbformat.NotebookNode, formulas: list[str], path: Path) -> str:
@@ -344,8 +465,6 @@ def _shorten(output: nbformat.NotebookNode, formulas: list[str]) -> None:
 
 def _reduce_colours(output: nbformat.NotebookNode) -> None:
     """Store an embedded PNG with a palette of 256 colours, about a third of its size."""
-    from PIL import Image
-
     data = output.get("data", {})
     if "image/png" in data:
         image = Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGB")
