@@ -266,7 +266,8 @@ def group_table(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return one group of rollout records for reading, best advantage first."""
     columns = ["tip", "n_tokens", "p_base", "p_curr", "delta", "reward", "advantage", "program_reason"]
     rows = sorted(records, key=lambda record: -record["advantage"])
-    return pd.DataFrame([{name: row[name] for name in columns} for row in rows])
+    shown = [{**row, "tip": row["tip"] or f"({row['reason']})"} for row in rows]
+    return pd.DataFrame([{name: row[name] for name in columns} for row in shown])
 
 
 def telling_group(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -1,0 +1,101 @@
+"""Tables about proposers, against numbers worked out by hand."""
+
+import pytest
+
+from tipprobe.tips.show_proposer import (
+    difference,
+    group_table,
+    jump_figure,
+    merged,
+    pass_rates,
+    rule_table,
+    same_rule,
+    telling_group,
+    tip_table,
+)
+
+
+def record(name, p_base, shares, tip="Ties go first.", about="mode"):
+    tips = {
+        who: {"tip": f"Note: ties go {who}.", "reason": "ok", "share": share, "program_reason": "x"}
+        for who, share in shares.items()
+    }
+    meta = {"tip": tip, "tip_about": about}
+    return {"problem_id": name, "statement": name, "p_base": p_base, "meta": meta, "tips": tips}
+
+
+RECORDS = [
+    record("a", 0.5, {"self_hint": 0.5, "tipcoder_sft": 1.0}),
+    record("b", 1.0, {"self_hint": 0.0, "tipcoder_sft": 1.0}),
+    record("c", 0.0, {"self_hint": 0.25, "tipcoder_sft": 0.5}),
+    record("d", 1.0, {"self_hint": 1.0, "tipcoder_sft": 1.0}),
+]
+
+
+def test_rates_and_paired_gains():
+    table = pass_rates(RECORDS, 200, 0).set_index(["part", "measure", "proposer"])
+    assert table.loc[("all", "solved", "base"), "mean"] == 50
+    assert table.loc[("all", "solved", "tipcoder_sft"), ["mean", "gain"]].tolist() == [75, 25]
+    assert table.loc[("all", "share", "self_hint"), ["mean", "gain"]].tolist() == [43.75, -18.75]
+    assert table.loc[("unsolved", "share", "tipcoder_sft"), ["problems", "mean"]].tolist() == [2, 75]
+    text = difference(RECORDS, "tipcoder_sft", "self_hint", 200, 0)
+    assert text.iloc[0]["problems"] == "all (4)"
+    assert text.iloc[0, -1].startswith("+50.0 [")
+
+
+def test_a_problem_without_a_tip_of_its_own_stays_out_of_the_oracle():
+    with_own = record("a", 0.5, {"oracle": 1.0})
+    without = record("b", 0.5, {"oracle": 0.5})
+    without["tips"]["oracle"]["tip"] = None
+    table = pass_rates([with_own, without], 200, 0)
+    rows = table[(table["part"] == "all") & (table["measure"] == "share")].set_index("proposer")
+    assert rows["problems"].to_dict() == {"base": 2, "oracle": 1}
+    assert rows.loc["oracle", ["mean", "gain"]].tolist() == [100, 50]
+
+
+def test_later_proposers_join_earlier_ones_in_table_order():
+    earlier = [record("a", 0.5, {"self_hint": 0.5, "oracle": 1.0})]
+    found = merged(earlier, [record("a", 0.5, {"tipcoder_rl": 0.75})])
+    assert list(found[0]["tips"]) == ["self_hint", "tipcoder_rl", "oracle"]
+    assert list(earlier[0]["tips"]) == ["self_hint", "oracle"]
+
+
+def test_the_tips_shown_are_those_that_differ():
+    assert tip_table(RECORDS, 2)["problem"].tolist() == ["a", "b"]
+
+
+def test_rules_are_recognised_whatever_leads_in():
+    assert same_rule("Careful: half of -3 is -1 here.", "Half of -3 is -1 here")
+    assert not same_rule("Half of -3 is -2 here.", "Half of -3 is -1 here.")
+    assert not same_rule(None, "x") and not same_rule("x", None)
+    records = [
+        record("a", 0, {"self_hint": 1.0}, tip="Ties go self_hint."),
+        record("b", 0, {"self_hint": 0.0}),
+    ]
+    table = rule_table(records)
+    assert table.loc["all"].tolist() == [2, 1]
+    assert rule_table([{**records[0], "meta": {}}]).empty
+
+
+def test_groups_for_reading():
+    fields = {
+        "n_tokens": 3,
+        "p_base": 0.5,
+        "p_curr": 0.5,
+        "delta": 0.0,
+        "program_reason": None,
+        "reason": "cut",
+    }
+    rows = [
+        {"step": 1, "problem_id": "a", "tip": "x", "reward": 0.0, "advantage": 0.0, **fields},
+        {"step": 1, "problem_id": "b", "tip": "y", "reward": 0.1, "advantage": -1.0, **fields},
+        {"step": 1, "problem_id": "b", "tip": None, "reward": 0.3, "advantage": 1.0, **fields},
+    ]
+    group = telling_group(rows)
+    assert [row["problem_id"] for row in group] == ["b", "b"]
+    assert group_table(group)["tip"].tolist() == ["(cut)", "y"]
+
+
+def test_the_figure_shows_the_jump():
+    _, data = jump_figure((0.25,), n_tests=4)
+    assert data["delta"].tolist() == pytest.approx([-0.25, 0.0, 0.25, 0.5, 1.0])
