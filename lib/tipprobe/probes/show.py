@@ -153,9 +153,9 @@ def findings(summary: pd.DataFrame, label: str, draws: int, seed: int) -> str:
             f"{sum(lost.values()):,} ({of_all:.0%})."
         )
     sizes = summary["probes"]
+    span = f"{sizes.min()} to {sizes.max()}" if sizes.nunique() > 1 else f"{sizes.max()}"
     sentences.append(
-        f"With example inputs a problem has {sizes.min()} to {sizes.max()} distinct probes, "
-        f"{sizes.median():g} in the median."
+        f"With example inputs a problem has {span} distinct probes, {sizes.median():g} in the median."
     )
     without = int((sizes == 0).sum())
     unasked = int((summary["too_long_prompt"] > 0).sum())

@@ -307,4 +307,4 @@ def _moved(gain: Interval) -> str:
         return f"raises it {text}"
     if gain.high < 0:
         return f"lowers it {text}"
-    return f"moves it by what cannot be told from nothing {text}"
+    return f"does not move it beyond chance {text}"
