@@ -146,7 +146,7 @@ def test_main_table_has_ours_and_theirs(results, tmp_path):
     assert readable["Δ@1"].iloc[0] == ""
     tables.save_table(table, readable, tmp_path / "main.v1", "Main table, stand-in x", "A note.")
     text = (tmp_path / "main.v1.md").read_text()
-    assert text.startswith("**Main table, stand-in x**\n\n| problems")
+    assert text.startswith("**Main table, stand-in x** (in domain: ")
     assert text.rstrip().endswith("A note.")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "main.v1.csv")[["mean"]], table[["mean"]])
 
