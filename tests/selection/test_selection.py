@@ -105,7 +105,7 @@ def test_reward_selection_scores_all_problems_in_one_call_and_equal_programs_onc
     assert found[0].scores == (2.0, 3.0) and found[1].scores == (4.0, 4.0)
     (pairs,) = model.calls
     assert len(pairs) == 5  # "same" once
-    assert [s.tokens_scored for s in found] == [12 + 13, 14, 13 + 21]
+    assert [s.tokens_scored for s in found] == [12 + 13, 14 + 14, 13 + 21]  # each candidate is billed
     assert [s.executions for s in found] == [0, 0, 0]
 
 
@@ -210,6 +210,8 @@ def test_random_selection_depends_on_seed_and_problem_alone():
     assert 150 < sum(found) < 250
     assert found[7] == RandomSelector(3).select(problems[7], lists[7]).index
     assert found != [s.index for s in RandomSelector(4).select_all(problems, lists)]
+    runs = [s.index for s in RandomSelector(3).select_all([problems[0]] * 50, [lists[0]] * 50)]
+    assert 10 < sum(runs) < 40, "runs on one problem draw independently"
     assert RandomSelector().select(problems[0], two(None, None)).reason == "no_program"
 
 

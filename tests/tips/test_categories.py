@@ -63,9 +63,9 @@ def test_labels_are_checked(tmp_path):
 
 
 def trial(number, base, guided, tip, index):
-    branches = [Branch("base", None, "x", 1, 1, 0, base, "")]
+    branches = [Branch("base", None, "x", 1, 1, base, "")]
     if tip:
-        branches.append(Branch("guided", tip, "y", 1, 1, 1, guided, ""))
+        branches.append(Branch("guided", tip, "y", 1, 1, guided, ""))
     chosen = {"reward_model": Selection(index, (0.0,) * len(branches), "score")}
     return Trial("self_hint", 0, f"p{number}", tuple(branches)), chosen
 

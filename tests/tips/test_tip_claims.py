@@ -29,9 +29,9 @@ def trials_of(method, guided, selects=True):
     """Base solves every other problem; the added program solves those below `guided`."""
     rows = []
     for i in range(N):
-        branches = [Branch("base", None, "x", 10, 10, 0, i % 2 == 0, "")]
+        branches = [Branch("base", None, "x", 10, 10, i % 2 == 0, "")]
         if method != "base":
-            branches.append(Branch("guided", "Duplicates count once.", "y", 10, 10, 5, i < guided, ""))
+            branches.append(Branch("guided", "Duplicates count once.", "y", 10, 10, i < guided, ""))
         index = int(len(branches) > 1 and (branches[1].passed >= branches[0].passed if selects else True))
         selection = Selection(index, (0.0,) * len(branches), "score", tokens_scored=10)
         rows.append((Trial(method, 0, f"p{i}", tuple(branches)), {"reward_model": selection}))

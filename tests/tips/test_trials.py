@@ -85,6 +85,7 @@ def test_every_method_starts_from_the_same_base_programs(trials):
     assert tokens["base", 0, "a"] == 5 + 10
     assert tokens["best_of_2", 0, "a"] == 5 + 10 + 10, "the prompt is read once"
     assert tokens["self_hint", 0, "a"] == 15 + (9 + 10) + (3 + 4)
+    assert tokens["self_hint", 1, "b"] == (6 + 10) + (3 + 1), "a useless reply is paid for too"
 
 
 def test_no_sample_serves_two_runs():

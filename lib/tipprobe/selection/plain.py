@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from tipprobe.errors import DataError
@@ -17,7 +18,8 @@ def _unscored(index: int, candidates: Sequence[Candidate], reason: str) -> Selec
 class OneByOne:
     """Gives a selector that decides each problem by itself its batch form."""
 
-    def _choose(self, problem: Problem, candidates: Sequence[Candidate]) -> Selection:
+    def _choose(self, problem: Problem, candidates: Sequence[Candidate], number: int) -> Selection:
+        """Return the choice for a problem that occurred `number` times before in the same call."""
         raise NotImplementedError
 
     def select(self, problem: Problem, candidates: Sequence[Candidate]) -> Selection:
@@ -29,7 +31,12 @@ class OneByOne:
     ) -> list[Selection]:
         """Return a choice a problem."""
         check_candidates(problems, candidate_lists)
-        return [self._choose(p, c) for p, c in zip(problems, candidate_lists, strict=True)]
+        seen: Counter[str] = Counter()
+        selections = []
+        for problem, candidates in zip(problems, candidate_lists, strict=True):
+            selections.append(self._choose(problem, candidates, seen[problem.id]))
+            seen[problem.id] += 1
+        return selections
 
 
 class BaseSelector(OneByOne):
@@ -37,7 +44,7 @@ class BaseSelector(OneByOne):
 
     name = "base"
 
-    def _choose(self, problem: Problem, candidates: Sequence[Candidate]) -> Selection:
+    def _choose(self, problem: Problem, candidates: Sequence[Candidate], number: int) -> Selection:
         return _unscored(0, candidates, "fixed")
 
 
@@ -46,7 +53,7 @@ class AdoptSelector(OneByOne):
 
     name = "adopt"
 
-    def _choose(self, problem: Problem, candidates: Sequence[Candidate]) -> Selection:
+    def _choose(self, problem: Problem, candidates: Sequence[Candidate], number: int) -> Selection:
         guided = [i for i, candidate in enumerate(candidates) if candidate.branch == "guided"]
         if not guided:
             raise DataError(f"problem {problem.id!r} has no guided candidate to adopt")
@@ -56,7 +63,8 @@ class AdoptSelector(OneByOne):
 class RandomSelector(OneByOne):
     """Any candidate that has a program, all equally likely; the base if none has.
 
-    The draw depends on `seed` and the problem's id alone.
+    The draw depends on `seed`, the problem's id, and how often the problem occurred before in the call: runs
+    of one method draw independently.
     """
 
     name = "random"
@@ -64,9 +72,9 @@ class RandomSelector(OneByOne):
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
 
-    def _choose(self, problem: Problem, candidates: Sequence[Candidate]) -> Selection:
+    def _choose(self, problem: Problem, candidates: Sequence[Candidate], number: int) -> Selection:
         usable = [i for i, candidate in enumerate(candidates) if candidate.program is not None]
         if not usable:
             return _unscored(0, candidates, "no_program")
-        draw = int(keyed_rng("random selection", self.seed, problem.id).integers(len(usable)))
+        draw = int(keyed_rng("random selection", self.seed, problem.id, number).integers(len(usable)))
         return _unscored(usable[draw], candidates, "random")

@@ -15,7 +15,8 @@ class RewardSelector:
     """Chooses by the score of (problem without the tip, program); see `best_or_base` for ties and NaN.
 
     Equal programs of a problem are scored once.  Scored twice, in two batches, they could differ in the last
-    digits, and what is a tie would become a coin's toss.
+    digits, and what is a tie would become a coin's toss.  The bill counts every candidate all the same, as a
+    best-of-N curve over a pool does.
     """
 
     name = "reward"
@@ -42,12 +43,11 @@ class RewardSelector:
         )
         pairs = [(code_prompt(problems[row]), program) for row, program in keys]
         scores = dict(zip(keys, self.model.score(pairs).tolist(), strict=True))
-        tokens = [0] * len(problems)
-        for (row, _), count in zip(keys, self.model.token_counts(pairs).tolist(), strict=True):
-            tokens[row] += count
+        lengths = dict(zip(keys, self.model.token_counts(pairs).tolist(), strict=True))
         selections = []
         for row, candidates in enumerate(candidate_lists):
             values = tuple(scores.get((row, candidate.program), float("nan")) for candidate in candidates)
             index, reason = best_or_base([c.program is not None for c in candidates], values)
-            selections.append(Selection(index, values, reason, tokens_scored=tokens[row]))
+            tokens = sum(lengths.get((row, candidate.program), 0) for candidate in candidates)
+            selections.append(Selection(index, values, reason, tokens_scored=tokens))
         return selections

@@ -12,6 +12,7 @@ import pandas as pd
 from tipprobe.errors import DataError
 from tipprobe.evaluation.intervals import Interval, mean_interval, paired_interval
 from tipprobe.evaluation.tables import interval_text
+from tipprobe.selection.bounds import lower_bound, upper_bound
 from tipprobe.selection.types import Selection
 from tipprobe.tips.trials import TITLES, Trial
 
@@ -86,9 +87,9 @@ def _outcome(trial: Trial, choices: Mapping[str, Selection], choice: str) -> boo
         case "raw":
             return passed[-1]
         case "upper":
-            return any(passed)
+            return passed[upper_bound(passed)]
         case "lower":
-            return all(passed)
+            return passed[lower_bound(passed)]
     return passed[choices[choice].index]
 
 
@@ -311,7 +312,8 @@ def cost_table(results: TipResults, selector: str, searches: Mapping[str, Mappin
     Args:
         results: trials.
         selector: whose choice and bill count.
-        searches: what a method spent once, before any test problem: ``programs`` and ``tokens``.
+        searches: what a search for one instruction spent once, before any test problem: ``programs`` and
+            ``tokens``.  Empty for the others; what training spent is in the stages that trained.
     """
     rows = []
     for method in results.methods:
@@ -328,8 +330,8 @@ def cost_table(results: TipResults, selector: str, searches: Mapping[str, Mappin
                 "generated": generated,
                 "scored": scored,
                 "tokens": generated + scored,
-                "search_programs": search.get("programs", 0),
-                "search_tokens": search.get("tokens", 0),
+                "search_programs": search.get("programs"),
+                "search_tokens": search.get("tokens"),
             }
         )
     return pd.DataFrame(rows)

@@ -7,7 +7,7 @@ search spends is counted in guided programs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -23,6 +23,8 @@ from tipprobe.tips.propose import propose_tips, read_tip
 PER_ROUND, SHOWN = 4, 8
 #: Rounds without a new instruction after which OPRO gives up.
 PATIENCE = 5
+#: GEPA may look at an instruction on a problem this many times its budget, repeated looks included.
+LOOKS = 4
 #: Problems on which GEPA compares an instruction with its parent.
 MINIBATCH = 4
 #: What stands for "no instruction" in a prompt's history.
@@ -171,20 +173,16 @@ class _Scorer:
         return Scored(instruction, sum(shares) / len(shares), len(shares))
 
 
-def validation_problems(
-    problems: Sequence[Problem], exclude: Collection[str], n: int, seed: int
-) -> list[Problem]:
-    """Return `n` problems (fewer if there are not as many) to choose an instruction on.
+def validation_problems(problems: Sequence[Problem], n: int, seed: int) -> list[Problem]:
+    """Return `n` of the problems (fewer if there are not as many) to choose an instruction on.
 
     Args:
-        problems: mined problems; never those that methods are compared on.
-        exclude: ids to leave out, such as those whose tips the proposer was taught.
+        problems: never those that methods are compared on.
         n: how many, a seeded subset in the given order.
         seed: of the subset.
     """
-    left = [problem for problem in problems if problem.id not in exclude]
-    chosen = sorted(keyed_rng("validation problems", seed).permutation(len(left))[:n])
-    return [left[i] for i in chosen]
+    chosen = sorted(keyed_rng("validation problems", seed).permutation(len(problems))[:n])
+    return [problems[i] for i in chosen]
 
 
 def _check(problems: Sequence[Problem], budget: int) -> None:
@@ -244,8 +242,8 @@ def gepa(
 
     Args:
         problems, environment, writer, seed: as in `opro`.
-        budget: guided programs that may be spent; the library looks at it between rounds only and may go over
-            it by one round.
+        budget: guided programs that may be spent; a pair that was seen before costs nothing, as in `opro`.
+            The library looks at the bill between rounds only and may go over it by one round.
 
     Raises:
         ParameterError: as in `opro`.
@@ -290,8 +288,8 @@ def gepa(
         parent = candidate[COMPONENT] or None
         chosen = [by_id[record["problem_id"]] for record in dataset[COMPONENT] if not record["solved"]]
         failed = [Failed(p, a) for p, a in zip(chosen, scorer.attempts(chosen, parent), strict=True)]
-        shown = [Scored(parent, max((s.score for s in history if s.instruction == parent), default=0.0), 1)]
-        written = writer.write(shown, failed, 1, keyed_seed("gepa", seed, calls))
+        known = [scored for scored in history if scored.instruction == parent]
+        written = writer.write(known, failed, 1, keyed_seed("gepa", seed, calls))
         return {COMPONENT: written[0] if written else candidate[COMPONENT]}
 
     ids = list(by_id)
@@ -302,7 +300,9 @@ def gepa(
         adapter=Adapter(),
         custom_candidate_proposer=mutate,
         reflection_minibatch_size=min(MINIBATCH, len(ids)),
-        max_metric_calls=budget,
+        # Looks that cost nothing count here; without a limit a writer that repeats itself would never end.
+        max_metric_calls=LOOKS * budget,
+        stop_callbacks=[lambda _: scorer.programs >= budget],
         logger=_Silent(),
         seed=seed,
     )

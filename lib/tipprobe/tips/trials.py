@@ -34,6 +34,8 @@ TITLES = {
     "tipcoder_sft": "TipCoder-SFT",
     "tipcoder_rl": "TipCoder-RL",
 }
+#: Base samples that vote on probes and are no run's candidates.
+WITNESSES = 8
 #: Methods whose guided program rests on a tip of the problem itself.
 TIPPED = ("self_hint", "ctrl", "tipcoder_sft", "tipcoder_rl")
 
@@ -71,9 +73,22 @@ def critiques(
     ]
 
 
-def base_programs(records: Sequence[Mapping[str, Any]], n: int) -> dict[str, list[str | None]]:
-    """Return the programs of the first `n` samples of each problem, by problem id."""
-    return {key: [record["program"] for record in pool[:n]] for key, pool in _by_problem(records).items()}
+def base_programs(
+    records: Sequence[Mapping[str, Any]], first: int, last: int | None = None
+) -> dict[str, list[str | None]]:
+    """Return the programs of samples `first` to `last` (exclusive; to the end if None), by problem id."""
+    return {
+        key: [record["program"] for record in pool[first:last]] for key, pool in _by_problem(records).items()
+    }
+
+
+def pool_size(runs: int, best_of: Sequence[int]) -> int:
+    """Return how many base samples a problem needs: for best-of-N, and `WITNESSES` beyond all candidates.
+
+    The witnesses vote in the consensus on probes and are nobody's candidate: a program that votes for itself
+    twice would have an advantage over one that votes once.
+    """
+    return max([*best_of, 2 * runs + WITNESSES])
 
 
 def pool_arrays(
@@ -121,7 +136,6 @@ class Branch:
         program: None if the reply held none.
         prompt_tokens: length of the prompt, 0 where a shared prompt was counted already.
         n_tokens: length of the reply.
-        tip_tokens: prompt and reply of whoever wrote the tip.
         passed: whether all hidden tests pass.
         reason: as in `tipprobe.evaluation.grade.Verdict`.
     """
@@ -131,19 +145,27 @@ class Branch:
     program: str | None
     prompt_tokens: int
     n_tokens: int
-    tip_tokens: int
     passed: bool
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One method's run on one problem; the first branch is the base."""
+    """One method's run on one problem.
+
+    Attributes:
+        method: key of `TITLES`.
+        run: from 0.
+        problem_id: the problem.
+        branches: the candidates, the base first.
+        tip_tokens: prompt and reply of whoever was asked for a tip, also where the reply held none.
+    """
 
     method: str
     run: int
     problem_id: str
     branches: tuple[Branch, ...]
+    tip_tokens: int = 0
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -153,7 +175,7 @@ class Trial:
     @property
     def tokens(self) -> int:
         """Tokens read and written by proposer and coder."""
-        return sum(b.prompt_tokens + b.n_tokens + b.tip_tokens for b in self.branches)
+        return self.tip_tokens + sum(b.prompt_tokens + b.n_tokens for b in self.branches)
 
 
 def base_trials(
@@ -220,22 +242,19 @@ def guided_trials(
         branches = trial.branches
         if proposal.tip is not None:
             record = groups[trial.problem_id][trial.run]
-            guided = _branch("guided", proposal.tip, record, prompt, asked + proposal.n_tokens)
-            branches = (*branches, guided)
-        trials.append(Trial(method, trial.run, trial.problem_id, branches))
+            branches = (*branches, _branch("guided", proposal.tip, record, prompt))
+        spent = asked + proposal.n_tokens
+        trials.append(Trial(method, trial.run, trial.problem_id, branches, spent))
     return trials
 
 
-def _branch(
-    branch: str, tip: str | None, record: Mapping[str, Any], prompt_tokens: int, tip_tokens: int = 0
-) -> Branch:
+def _branch(branch: str, tip: str | None, record: Mapping[str, Any], prompt_tokens: int) -> Branch:
     return Branch(
         branch,
         tip,
         record["program"],
         prompt_tokens,
         record["n_tokens"],
-        tip_tokens,
         record["passed"],
         record["reason"],
     )
@@ -289,7 +308,15 @@ def read_trials(path: Path) -> tuple[list[Trial], list[dict[str, Selection]]]:
     for number, record in enumerate(read_jsonl(path), 1):
         try:
             branches = tuple(Branch(**branch) for branch in record["branches"])
-            trials.append(Trial(record["method"], record["run"], record["problem_id"], branches))
+            trials.append(
+                Trial(
+                    record["method"],
+                    record["run"],
+                    record["problem_id"],
+                    branches,
+                    record["tip_tokens"],
+                )
+            )
             chosen.append({name: _read_selection(entry) for name, entry in record["selected"].items()})
         except (KeyError, TypeError) as error:
             raise DataError(f"{path}, line {number}: not a record of a trial ({error})") from error
