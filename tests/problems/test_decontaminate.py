@@ -2,8 +2,15 @@
 
 import pytest
 
-from tipprobe.errors import ParameterError
-from tipprobe.problems.decontaminate import find_overlaps, ngrams, overlap_table, shared_run, words_of
+from tipprobe.errors import DataError, ParameterError
+from tipprobe.problems.decontaminate import (
+    find_overlaps,
+    ngrams,
+    overlap_table,
+    read_dropped,
+    shared_run,
+    words_of,
+)
 from tipprobe.problems.load import load_problems
 from tipprobe.problems.schema import Problem
 
@@ -109,3 +116,17 @@ def test_the_embedded_worlds_sentences_overlap_but_its_sequences_of_operations_d
     assert not any(overlap.duplicate for overlap in overlaps)
     sequences = {tuple(p.meta["ops"]) for group in tested.values() for p in group}
     assert not sequences & {tuple(p.meta["ops"]) for p in learnt}
+
+
+def test_what_was_dropped_is_read_back(tmp_path):
+    tested = {"test": [problem("e", "a b c d e")]}
+    learnt = [problem("007", "x y z u v w"), problem("high", "a b c d")]
+    path = tmp_path / "contamination.csv"
+    for chosen, dropped in ((learnt, {"high"}), (learnt[:1], set()), ([], set())):
+        overlap_table(find_overlaps(chosen, tested, n=3, share=0.5)).to_csv(path, index=False)
+        assert read_dropped(path) == dropped
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match="no table of overlaps"):
+        read_dropped(path)
+    with pytest.raises(DataError, match="no table of overlaps"):
+        read_dropped(tmp_path / "nowhere.csv")

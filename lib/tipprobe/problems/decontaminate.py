@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 
-from tipprobe.errors import ParameterError
+from tipprobe.errors import DataError, ParameterError
 from tipprobe.problems.schema import Problem
 
 #: An evaluation statement of at least this many words that stands whole inside another one is a duplicate,
@@ -119,6 +120,19 @@ def overlap_table(overlaps: Sequence[Overlap]) -> pd.DataFrame:
     """Return one row a problem, the largest overlap first."""
     table = pd.DataFrame([asdict(overlap) for overlap in overlaps], columns=list(Overlap.__slots__))
     return table.sort_values(["share", "problem_id"], ascending=[False, True], ignore_index=True)
+
+
+def read_dropped(path: Path) -> set[str]:
+    """Return the ids of the problems that a saved `overlap_table` says must not be learnt from.
+
+    Raises:
+        DataError: the file is missing or is no such table.
+    """
+    try:
+        table = pd.read_csv(path, dtype={"problem_id": str})
+        return set(table.loc[table["dropped"].astype(bool), "problem_id"])
+    except (OSError, KeyError, ValueError) as error:
+        raise DataError(f"{path}: no table of overlaps with evaluation problems ({error})") from error
 
 
 def shared_run(problem: Problem, other: Problem) -> list[str]:

@@ -161,6 +161,7 @@ STAGES: tuple[StageSpec, ...] = (
         title="A proposer learns from verified tips",
         inputs=(
             "01_data_mining/base_rates.jsonl",
+            "01_data_mining/contamination.csv",
             "01_data_mining/trajectories.jsonl",
             "02_tip_distillation/verified_tips.jsonl",
         ),
@@ -185,6 +186,7 @@ STAGES: tuple[StageSpec, ...] = (
         title="The proposer is rewarded for useful tips",
         inputs=(
             "01_data_mining/base_rates.jsonl",
+            "01_data_mining/contamination.csv",
             "02_tip_distillation/verified_tips.jsonl",
             "03_proposer_sft/proposer/checkpoint/config.json",
             "03_proposer_sft/tips_side_by_side.jsonl",

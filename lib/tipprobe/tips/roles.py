@@ -37,6 +37,8 @@ def assign_roles(
     with_tip: Collection[str],
     n_validation: int,
     seed: int,
+    *,
+    contaminated: Collection[str],
 ) -> dict[str, Role]:
     """Return the role of every problem, by id; no problem has two.
 
@@ -50,11 +52,23 @@ def assign_roles(
         with_tip: ids of the problems whose verified tip is learnt.
         n_validation: validation problems, at most half of those without a tip.
         seed: of the draw.
+        contaminated: ids of the problems that are like an evaluation problem
+            (`tipprobe.problems.decontaminate.read_dropped`); they serve nothing, not even if they gave a tip.
     """
-    free = [problem.id for problem in problems if problem.id in rates and problem.id not in with_tip]
+    used = {*with_tip, *contaminated}
+    free = [problem.id for problem in problems if problem.id in rates and problem.id not in used]
     order = keyed_rng("proposer validation", seed).permutation(len(free))
     validation = {free[i] for i in order[: min(n_validation, len(free) // 2)]}
-    return {problem.id: _role(problem.id, rates, with_tip, validation) for problem in problems}
+    return {
+        problem.id: Role("none", "like an evaluation problem", _p_base(problem.id, rates))
+        if problem.id in contaminated
+        else _role(problem.id, rates, with_tip, validation)
+        for problem in problems
+    }
+
+
+def _p_base(name: str, rates: Mapping[str, BaseRate]) -> float | None:
+    return rates[name].greedy_share if name in rates else None
 
 
 def _role(
