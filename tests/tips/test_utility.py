@@ -104,10 +104,13 @@ def rate(name, passed_tests):
     return BaseRate(name, 8, 0, {"wrong_output": 8}, passed_tests, 4, "wrong_output")
 
 
+ALL = {"threshold": 1.0, "contaminated": ()}
+
+
 def test_every_problem_has_one_role():
     problems = [Problem(f"p{i}", "") for i in range(20)]
     rates = {f"p{i}": rate(f"p{i}", i % 5) for i in range(19)}
-    roles = assign_roles(problems, rates, {"p1", "p2", "p3"}, 6, seed=0, contaminated=())
+    roles = assign_roles(problems, rates, {"p1", "p2", "p3"}, 6, seed=0, **ALL)
     names = {key: role.name for key, role in roles.items()}
     assert names["p19"] == "none" and roles["p19"].p_base is None
     assert [key for key, name in names.items() if name == "sft"] == ["p1", "p2", "p3"]
@@ -115,14 +118,14 @@ def test_every_problem_has_one_role():
     for problem in with_role(problems, roles, "rl"):
         assert 0 < roles[problem.id].p_base < 1
     assert {role.p_base for role in roles.values() if role.reason.startswith("solved")} == {1.0}
-    assert assign_roles(problems, rates, {"p1", "p2", "p3"}, 6, seed=0, contaminated=()) == roles
-    assert assign_roles(problems, rates, {"p1", "p2", "p3"}, 6, seed=1, contaminated=()) != roles
+    assert assign_roles(problems, rates, {"p1", "p2", "p3"}, 6, seed=0, **ALL) == roles
+    assert assign_roles(problems, rates, {"p1", "p2", "p3"}, 6, seed=1, **ALL) != roles
     assert role_table(roles)["problem_id"].tolist() == [problem.id for problem in problems]
 
 
 def test_validation_leaves_half_of_a_small_set():
     problems = [Problem(f"p{i}", "") for i in range(8)]
-    roles = assign_roles(problems, {p.id: rate(p.id, 2) for p in problems}, (), 96, seed=0, contaminated=())
+    roles = assign_roles(problems, {p.id: rate(p.id, 2) for p in problems}, (), 96, seed=0, **ALL)
     assert len(with_role(problems, roles, "validation")) == len(with_role(problems, roles, "rl")) == 4
 
 
@@ -130,7 +133,7 @@ def test_a_problem_like_an_evaluation_problem_serves_nothing():
     problems = [Problem(f"p{i}", "") for i in range(8)]
     rates = {p.id: rate(p.id, 2) for p in problems[:7]}
     like = {"p1", "p2", "p3", "p7"}
-    roles = assign_roles(problems, rates, {"p0", "p1"}, 96, seed=0, contaminated=like)
+    roles = assign_roles(problems, rates, {"p0", "p1"}, 96, seed=0, threshold=1.0, contaminated=like)
     assert {key for key, role in roles.items() if role.reason == "like an evaluation problem"} == like
     assert {roles[key].name for key in like} == {"none"} and roles["p7"].p_base is None
     assert roles["p1"].p_base == 0.5 and roles["p0"].name == "sft"
@@ -140,3 +143,13 @@ def test_a_problem_like_an_evaluation_problem_serves_nothing():
 @pytest.mark.parametrize("stage", ["03", "04"])
 def test_training_stages_wait_for_the_contamination_check(stage):
     assert "01_data_mining/contamination.csv" in get_stage(stage).inputs
+
+
+def test_reinforcement_takes_hard_problems_only():
+    problems = [Problem(f"p{i}", "") for i in range(9)]
+    rates = {p.id: BaseRate(p.id, 8, i, {}, 2, 4, "wrong_output") for i, p in enumerate(problems)}
+    roles = assign_roles(problems, rates, {"p0", "p8"}, 0, seed=0, threshold=0.5, contaminated=())
+    assert [problem.id for problem in with_role(problems, roles, "rl")] == ["p1", "p2", "p3"]
+    assert {roles[f"p{i}"].reason.partition(" (")[0] for i in range(4, 8)} == {
+        "solved too often without a tip"
+    }

@@ -38,13 +38,14 @@ def assign_roles(
     n_validation: int,
     seed: int,
     *,
+    threshold: float,
     contaminated: Collection[str],
 ) -> dict[str, Role]:
     """Return the role of every problem, by id; no problem has two.
 
     Validation problems are drawn at random from those that gave no tip, whatever their base rate.  Of the
-    rest, reinforcement takes those whose P_base lies strictly between 0 and 1: at 1 nothing can be gained,
-    at 0 hardly any tip gains anything.
+    rest, reinforcement takes the hard ones, as mining does, whose P_base lies strictly between 0 and 1: at 1
+    nothing can be gained, at 0 hardly any tip gains anything.
 
     Args:
         problems: the mined problems.
@@ -52,6 +53,7 @@ def assign_roles(
         with_tip: ids of the problems whose verified tip is learnt.
         n_validation: validation problems, at most half of those without a tip.
         seed: of the draw.
+        threshold: base pass rate below which a problem is hard; the same as in mining.
         contaminated: ids of the problems that are like an evaluation problem
             (`tipprobe.problems.decontaminate.read_dropped`); they serve nothing, not even if they gave a tip.
     """
@@ -62,7 +64,7 @@ def assign_roles(
     return {
         problem.id: Role("none", "like an evaluation problem", _p_base(problem.id, rates))
         if problem.id in contaminated
-        else _role(problem.id, rates, with_tip, validation)
+        else _role(problem.id, rates, with_tip, validation, threshold)
         for problem in problems
     }
 
@@ -72,7 +74,11 @@ def _p_base(name: str, rates: Mapping[str, BaseRate]) -> float | None:
 
 
 def _role(
-    name: str, rates: Mapping[str, BaseRate], with_tip: Collection[str], validation: Collection[str]
+    name: str,
+    rates: Mapping[str, BaseRate],
+    with_tip: Collection[str],
+    validation: Collection[str],
+    threshold: float,
 ) -> Role:
     if name not in rates:
         return Role("none", "left out in mining", None)
@@ -85,7 +91,9 @@ def _role(
         return Role("none", "solved without a tip (P_base = 1)", p_base)
     if p_base == 0:
         return Role("none", "no test passed without a tip (P_base = 0)", p_base)
-    return Role("rl", "P_base strictly between 0 and 1", p_base)
+    if rates[name].pass_at_1 >= threshold:
+        return Role("none", "solved too often without a tip (pass@1 not below the threshold)", p_base)
+    return Role("rl", "hard, with P_base strictly between 0 and 1", p_base)
 
 
 def role_table(roles: Mapping[str, Role]) -> pd.DataFrame:
