@@ -11,6 +11,7 @@ import pytest
 
 from tipprobe.errors import SandboxError
 from tipprobe.sandbox import IsolationError, IsolationReport, Job, Limits, Sandbox
+from tipprobe.sandbox import pool as pool_module
 from tipprobe.sandbox.isolation import LEVELS, prove, require
 from tipprobe.sandbox.types import Run
 
@@ -135,7 +136,7 @@ def test_processes_of_one_program_share_a_limit_of_memory(at_level, megabytes, s
         "import os, time\n"
         "for _ in range(4):\n"
         "    if os.fork() == 0:\n"
-        f"        kept = bytearray(os.urandom(1 << 20) * {megabytes})\n"
+        f"        kept = bytearray(b'x') * ({megabytes} << 20)\n"
         "        time.sleep(1)\n"
         "        os._exit(0)\n"
         "for _ in range(4): os.wait()\n"
@@ -190,6 +191,59 @@ def test_a_level_is_only_claimed_for_what_was_refused():
     with pytest.raises(IsolationError, match="seccomp"):
         require(report, "landlock")
     require(report, "seccomp")
+
+
+class Weaker:
+    """Lets the workers started under some numbers, counted from 1, lack a layer."""
+
+    def __init__(self, monkeypatch, numbers):
+        self.numbers, self.started = numbers, []
+        original = pool_module._Process._wait_for_hello
+
+        def wait(process):
+            original(process)
+            self.started.append(process)
+            if len(self.started) in self.numbers:
+                process.missing = process.missing | {"landlock": "out of memory"}
+
+        monkeypatch.setattr(pool_module._Process, "_wait_for_hello", wait)
+
+
+SLEEPERS = [Job(f"import time\ntime.sleep(0.1)\nprint({n})", ("",)) for n in range(4)]
+
+
+def needs_landlock(pool):
+    """Skip where the layer that these tests take away is missing anyhow."""
+    if "landlock" in pool.isolation.missing:
+        pytest.skip(str(pool.isolation))
+
+
+def test_a_worker_that_lacks_a_layer_is_replaced(monkeypatch, sandbox):
+    needs_landlock(sandbox)
+    weaker = Weaker(monkeypatch, {2, 3})
+    with Sandbox(2, min_isolation="process") as workers:
+        results = workers.run(SLEEPERS)
+        assert [runs[0].stdout for runs in results] == [b"%d\n" % n for n in range(4)]
+        assert len(weaker.started) == 4
+        assert [process.socket.fileno() < 0 for process in weaker.started] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("case", ["second worker", "numpy", "restart"])
+def test_every_worker_must_have_what_was_proven(monkeypatch, sandbox, case):
+    needs_landlock(sandbox)
+    weaker = Weaker(monkeypatch, range(2, 100))
+    with Sandbox(2, min_isolation="process") as workers:
+        assert "landlock" not in workers.isolation.missing
+        jobs = SLEEPERS if case == "second worker" else SLEEPERS[:1]
+        if case == "numpy":
+            pytest.importorskip("numpy")
+            jobs = [Job("import numpy\nprint(numpy.ones(1))", ("",))]
+        if case == "restart":
+            assert workers.run(jobs)[0][0].ok
+            psutil.Process(weaker.started[0]._popen.pid).kill()
+        with pytest.raises(IsolationError, match="no landlock \\(out of memory\\)"):
+            workers.run(jobs)
+        assert all(process.socket.fileno() < 0 for process in weaker.started)
 
 
 def test_a_failing_self_test_is_an_infrastructure_fault():

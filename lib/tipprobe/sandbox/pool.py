@@ -33,6 +33,7 @@ from typing import Any, Self
 from tipprobe.errors import SandboxError
 from tipprobe.sandbox import scratch
 from tipprobe.sandbox.isolation import (
+    IsolationError,
     IsolationReport,
     Level,
     check_level,
@@ -41,7 +42,7 @@ from tipprobe.sandbox.isolation import (
     require,
 )
 from tipprobe.sandbox.recheck import Recheck, run_rechecked
-from tipprobe.sandbox.types import Job, Run
+from tipprobe.sandbox.types import Job, Run, StopWhen
 from tipprobe.sandbox.worker import wire
 from tipprobe.workers import cores
 
@@ -50,9 +51,6 @@ START_TIMEOUT_S = 60.0
 SILENCE_SLACK_S = 20.0  # beyond the wall limit, before a worker that says nothing is given up
 STDERR_TAIL_CHARS = 2_000
 _USES_NUMPY = re.compile(r"\b(numpy|scipy|pandas|sklearn|matplotlib)\b")
-
-
-StopWhen = Callable[[int, int, Run], bool]
 
 
 class Sandbox:
@@ -90,6 +88,7 @@ class Sandbox:
         self.max_isolation: Level = max_isolation
         self._slots: list[_Slot] = []
         self._report: IsolationReport | None = None
+        self._standard = _Standard(max_isolation)
         self._busy = threading.Lock()
         _POOLS.add(self)
 
@@ -140,8 +139,8 @@ class Sandbox:
             jobs: programs with their inputs.
             progress: called with (jobs done, jobs in all) as jobs end.
             stop_when: called with (job number, input number, run) after each run; True skips the job's
-                other inputs, for example ``lambda job, place, run: not run.ok``.  Of equal jobs only the
-                first is asked about.
+                other inputs, for example `tipprobe.sandbox.first_failure` or `first_time_limit`.  Of equal
+                jobs only the first is asked about.
             check_nondeterminism: run the first input of programs that may vary once more, under the next
                 seed; where the outcome differs, all the program's runs become ``nondeterministic``.  A
                 `Recheck` chooses other inputs and another way to compare.  `progress` counts the second runs
@@ -204,6 +203,7 @@ class Sandbox:
             self._execute([task], 1)
             return task.runs[0]
 
+        self._standard.missing = None
         self._add_slots(1)
         missing = self._slots[0].worker_report("slim")
         report = prove(run_test, missing)
@@ -212,7 +212,7 @@ class Sandbox:
 
     def _add_slots(self, count: int) -> None:
         while len(self._slots) < count:
-            self._slots.append(_Slot(self.max_isolation))
+            self._slots.append(_Slot(self._standard))
 
     def _execute(
         self,
@@ -339,8 +339,8 @@ def _merge(jobs: Sequence[Job], separate: bool) -> list[_Task]:
 class _Slot:
     """One place for a worker: at most one process per flavour, at most one task at a time."""
 
-    def __init__(self, highest: Level) -> None:
-        self._highest = highest
+    def __init__(self, standard: _Standard) -> None:
+        self._standard = standard
         self._processes: dict[str, _Process] = {}
         self._stop_when: StopWhen | None = None
         self._current: _Process | None = None
@@ -359,14 +359,8 @@ class _Slot:
         return self._process(flavour).missing
 
     def _process(self, flavour: str) -> _Process:
-        for attempt in range(MAX_DEATHS):
-            if flavour in self._processes:
-                break
-            try:
-                self._processes[flavour] = _Process(flavour, self._highest)
-            except _DiedAtStart:
-                if attempt == MAX_DEATHS - 1:
-                    raise
+        if flavour not in self._processes:
+            self._processes[flavour] = self._standard.start(flavour)
         return self._processes[flavour]
 
     def start(self, task: _Task, stop_when: StopWhen | None) -> None:
@@ -507,6 +501,46 @@ class _Slot:
 
     def _touch(self) -> None:
         self.deadline = time.monotonic() + self._task.job.limits.wall + SILENCE_SLACK_S
+
+
+@dataclass
+class _Standard:
+    """What the worker that was tried has, and so every other one of its sandbox must have.
+
+    Attributes:
+        highest: highest level to try.
+        missing: what the first worker could not set up; None before there was one.
+    """
+
+    highest: Level
+    missing: dict[str, str] | None = None
+
+    def start(self, flavour: str) -> _Process:
+        """Start a worker that lacks nothing which the first one had.
+
+        Raises:
+            IsolationError: every one of several lacked something.
+            SandboxError: they do not start.
+        """
+        for attempt in range(1, MAX_DEATHS + 1):
+            try:
+                process = _Process(flavour, self.highest)
+            except _DiedAtStart:
+                if attempt == MAX_DEATHS:
+                    raise
+                continue
+            if self.missing is None:
+                self.missing = process.missing
+            worse = {name: why for name, why in process.missing.items() if name not in self.missing}
+            if not worse:
+                return process
+            process.close(wait_s=0.0)
+        reasons = "; ".join(f"no {name} ({why})" for name, why in worse.items())
+        raise IsolationError(
+            f"a sandbox worker isolates less than the one that was tried when this Sandbox started: {reasons}"
+            ".  Something on this machine changed, or it ran out of what isolation takes (sysctl "
+            "user.max_user_namespaces, memory): put it right, or make a new Sandbox, which tries anew"
+        )
 
 
 class _DiedAtStart(SandboxError):
