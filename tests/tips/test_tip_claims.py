@@ -1,5 +1,6 @@
 """Verdicts on the second paper's claims."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -7,7 +8,6 @@ from tipprobe.selection.types import Selection
 from tipprobe.tips.categories import category_table
 from tipprobe.tips.claims import CLAIMS, TipEvidence, judge_tip_claims
 from tipprobe.tips.figures import categories_figure, cost_against_pass, exploration_and_selection
-from tipprobe.tips.latency import measure_latency
 from tipprobe.tips.results import TipResults, cost_table, main_table
 from tipprobe.tips.trials import Branch, Trial
 
@@ -38,7 +38,7 @@ def trials_of(method, guided, selects=True):
     return rows
 
 
-def evidence(methods, selector="reward_model"):
+def evidence(methods, selector="reward_model", kappa=0.9):
     rows = trials_of("base", 0) + [row for name, guided in methods.items() for row in trials_of(name, guided)]
     results = TipResults(*zip(*rows, strict=True), 300, 0)
     tipped = [m for m in results.methods if m != "base"]
@@ -46,8 +46,10 @@ def evidence(methods, selector="reward_model"):
         results,
         selector,
         BEST_OF,
+        np.full(N, 0.55),
         cost_table(results, "reward_model", {}),
         category_table(results, tipped, "reward_model"),
+        kappa,
     )
 
 
@@ -62,6 +64,15 @@ def test_better_tips_are_seen_as_better():
     assert found["selection_gap"] == "not reproduced", "this selector is the oracle"
     assert found["cheaper_than_best_of_8"] == "reproduced"
     assert found["clarification"] == "reproduced"
+
+
+def test_a_rule_that_people_disagree_with_decides_nothing():
+    assert verdicts(evidence({"tipcoder_rl": 56}, kappa=0.5))["clarification"] == "not attempted"
+
+
+def test_best_of_8_is_compared_problem_by_problem():
+    assert verdicts(evidence({"tipcoder_rl": 10}))["cheaper_than_best_of_8"] == "partly"
+    assert verdicts(evidence({"tipcoder_rl": 2}))["cheaper_than_best_of_8"] == "not reproduced"
 
 
 def test_a_proposer_that_got_worse_contradicts():
@@ -84,41 +95,6 @@ def test_figures_show_what_their_tables_hold():
     reported = pd.DataFrame({"category": list(found.categories["category"]), "positive": 1, "negative": 2})
     figure, data = categories_figure(found.categories, "stand-in", reported)
     assert [axis.get_title() for axis in figure.axes] == ["stand-in", "paper"]
-
-
-def test_latency_counts_every_part(monkeypatch):
-    from tipprobe.models.types import Completion, Sampling
-    from tipprobe.problems.schema import Problem
-    from tipprobe.tips import latency
-
-    clock = iter(range(10_000))
-    monkeypatch.setattr(latency.time, "perf_counter", lambda: next(clock))
-
-    class Model:
-        revision = "scripted"
-
-        def sample(self, prompts, n, sampling, *, progress=None):
-            return [[Completion("```python\nprint(1)\n```", 3, "stop")] for _ in prompts]
-
-    scored = []
-    table = measure_latency(
-        [Problem("a", "A."), Problem("b", "B.")],
-        Model(),
-        Sampling(),
-        {"self_hint": Model()},
-        Sampling(),
-        score=scored.append,
-    )
-    assert table.iloc[0].to_dict() == {
-        "method": "self_hint",
-        "problems": 2,
-        "base_s": 1,
-        "proposer_s": 1,
-        "guided_s": 1,
-        "scoring_s": 1,
-        "wall_s": 3,
-    }
-    assert [len(pairs) for pairs in scored] == [2, 2, 2]
 
 
 def test_every_claim_says_how_it_is_judged():

@@ -16,7 +16,7 @@ def find_case(
 ) -> tuple[Trial, Mapping[str, Selection]]:
     """Return the trial most worth telling: a selected repair, of an under-specified problem if there is one.
 
-    Without any repair, a trial with a guided program; without one, any trial.
+    Without any repair: a trial with a guided program, of an under-specified problem if there is one.
     """
     cells = [cell for row in results.cells(method) for cell in row]
 
@@ -25,7 +25,7 @@ def find_case(
         index = choices[selector].index if selector in choices else 0
         repaired = trial.branches[index].passed and not trial.branches[0].passed
         unsaid = bool(problems[trial.problem_id].meta.get("underspecified"))
-        return repaired, unsaid, len(trial.branches) > 1
+        return repaired, len(trial.branches) > 1, unsaid
 
     return max(cells, key=worth)  # of equals the first
 

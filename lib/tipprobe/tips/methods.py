@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tipprobe.models.types import Prompt, Sampler, Sampling
 from tipprobe.problems.schema import Problem, write_jsonl
 from tipprobe.prompts import code_prompt, tip_request_prompt
+from tipprobe.tips.latency import Timed
 from tipprobe.tips.propose import Proposal, RequestStyle, propose_tips
 from tipprobe.tips.trials import critique_prompt, critiques, revision_prompt
 
@@ -116,6 +117,47 @@ def by_critique(
         )
         asked[problem.id].append(0 if program is None else count(critique_prompt(problem, program)))
     return Added(tips, prompts, asked)
+
+
+def timed_methods(
+    methods: Sequence[str],
+    proposers: Mapping[str, Sampler],
+    instructions: Mapping[str, str | None],
+    critic: Sampler | None,
+    sampling: Sampling,
+    style: RequestStyle,
+) -> dict[str, Timed]:
+    """Return how `tipprobe.tips.latency.measure_latency` times each method.
+
+    Args:
+        methods: keys of `tipprobe.tips.trials.TITLES`.
+        proposers: who writes the tips of the methods that ask for one.
+        instructions: those of the searches.
+        critic: of the method ``ctrl``.
+        sampling: of tips and critiques.
+        style: wording of the requests.
+    """
+
+    def proposed(proposer: Sampler) -> Callable[[Problem, str | None], Prompt | None]:
+        def propose(problem: Problem, _: str | None) -> Prompt | None:
+            ((proposal,),) = propose_tips(proposer, [problem], sampling, style=style)
+            return None if proposal.tip is None else code_prompt(problem, proposal.tip)
+
+        return propose
+
+    def fixed(instruction: str | None) -> Callable[[Problem, str | None], Prompt | None]:
+        return lambda problem, _: None if instruction is None else code_prompt(problem, instruction)
+
+    def criticised(problem: Problem, program: str | None) -> Prompt | None:
+        (critique,) = critiques(critic, [problem], [program], sampling)
+        if program is None or critique.tip is None:
+            return None
+        return revision_prompt(problem, program, critique.tip, style)
+
+    found = {"base": Timed(), "best_of_2": Timed(samples=2), "ctrl": Timed(1, criticised, True)}
+    found |= {name: Timed(1, proposed(proposer)) for name, proposer in proposers.items()}
+    found |= {name: Timed(1, fixed(instruction)) for name, instruction in instructions.items()}
+    return {name: found[name] for name in methods}
 
 
 def write_tips(path: Path, added: Mapping[str, Added]) -> None:
