@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tipprobe.errors import SandboxError
-from tipprobe.sandbox import Job, Limits, Sandbox
+from tipprobe.sandbox import Job, Limits, Run, Sandbox, first_failure, first_time_limit
 
 
 def run_one(sandbox, source, text="", **limits):
@@ -187,7 +187,7 @@ def test_stop_when_skips_the_rest_of_a_job():
 
     def stop(job, place, run):
         asked.append((job, place, run.stdout))
-        return not run.ok
+        return first_failure(job, place, run)
 
     failing = Job("n = int(input())\nassert n < 2\nprint(n)", ("1", "2", "3"))
     fine = Job("print(input())", ("1", "2"))
@@ -197,6 +197,20 @@ def test_stop_when_skips_the_rest_of_a_job():
     assert results[2] == results[0]
     assert [run.status for run in results[1]] == ["ok", "ok"]
     assert asked == [(0, 0, b"1\n"), (0, 1, b""), (1, 0, b"1\n"), (1, 1, b"2\n")]
+
+
+@pytest.mark.parametrize(
+    ("stop_when", "expected"),
+    [
+        (first_failure, ["ok", "runtime_error", "skipped", "skipped"]),
+        (first_time_limit, ["ok", "runtime_error", "cpu_limit", "skipped"]),
+    ],
+)
+def test_named_reasons_to_stop(sandbox, stop_when, expected):
+    source = "n = int(input())\nassert n != 2\nwhile n == 3: pass"
+    job = Job(source, ("1", "2", "3", "4"), limits=Limits(cpu_s=0.2, wall_s=60.0))
+    assert [run.status for run in sandbox.run([job], stop_when=stop_when)[0]] == expected
+    assert first_time_limit(0, 0, Run("wall_limit"))
 
 
 def test_what_the_wall_clock_stopped_idle_is_tried_again_alone(sandbox, monkeypatch):

@@ -8,7 +8,7 @@ from tipprobe.sandbox.compare import canonical, grading_flag, is_correct, vote_k
 from tipprobe.sandbox.extract import Extraction, extract_code
 from tipprobe.sandbox.isolation import IsolationError, IsolationReport
 from tipprobe.sandbox.pool import Sandbox
-from tipprobe.sandbox.types import Executor, Job, Limits, Run
+from tipprobe.sandbox.types import Executor, Job, Limits, Run, StopWhen, first_failure, first_time_limit
 from tipprobe.sandbox.worker.literals import decode_arguments, decode_value, encode_value
 
 __all__ = [
@@ -20,11 +20,14 @@ __all__ = [
     "Limits",
     "Run",
     "Sandbox",
+    "StopWhen",
     "canonical",
     "decode_arguments",
     "decode_value",
     "encode_value",
     "extract_code",
+    "first_failure",
+    "first_time_limit",
     "grading_flag",
     "is_correct",
     "vote_key",

@@ -101,6 +101,16 @@ class Run:
 StopWhen = Callable[[int, int, Run], bool]
 
 
+def first_failure(job: int, place: int, run: Run) -> bool:
+    """Stop a job at the first run that does not end well (a `StopWhen`)."""
+    return not run.ok
+
+
+def first_time_limit(job: int, place: int, run: Run) -> bool:
+    """Stop a job at the first run that takes too long, as its others most often would too (a `StopWhen`)."""
+    return run.status in ("cpu_limit", "wall_limit")
+
+
 class Executor(Protocol):
     """What the rest of the package needs of `tipprobe.sandbox.Sandbox`."""
 
