@@ -145,6 +145,16 @@ def test_limits_are_the_larger_ones():
     assert (limits.cpu_s, limits.memory_mb) == (3, 512)
     limits = limits_of(problem, 9, 1024)
     assert (limits.cpu_s, limits.memory_mb) == (9, 1024)
+    assert limits.output_bytes == 1 << 20
+
+
+def test_right_programs_may_print_as_much_as_is_expected(sandbox):
+    long = Problem("long", "", tests=(Test("", "ab" * 1_000_000),))
+    assert limits_of(long, 1, 64).output_bytes == 4_000_000 + (1 << 16)
+    programs = ["print('ab' * 1_000_000)", "while True: print('ab' * 1_000_000)"]
+    assert reasons(sandbox, *[(long, program) for program in programs]) == ["passed", "output_limit"]
+    call = Problem("c", "", kind="call", entry_point="f", tests=(Test("", repr("é" * 800_000)),))
+    assert reasons(sandbox, (call, "def f(): return 'é' * 800_000")) == ["passed"]
 
 
 def test_all_tests_run_when_a_reader_wants_to_see_them(sandbox):

@@ -16,6 +16,7 @@ from tipprobe.sandbox.modes import PARITY
 
 #: Outcomes of a run that stand, whatever the program itself printed about its in-process tests.
 _LIMITS = ("signal", "cpu_limit", "wall_limit", "memory_limit", "output_limit")
+_OUTPUT_BYTES = Limits().output_bytes
 _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
 
 
@@ -70,9 +71,14 @@ class TestReport:
 
 def limits_of(problem: Problem, time_limit_s: float, memory_mb: int) -> Limits:
     """Return the limits of one execution: the arguments, or the problem's own limits where those are larger
-    (``meta["memory_mb"]`` for memory)."""
+    (``meta["memory_mb"]`` for memory).  Output may be twice as long as the longest one that is expected."""
     memory_mb = max(memory_mb, problem.meta.get("memory_mb", 0))
-    return Limits(cpu_s=max(time_limit_s, problem.time_limit_s), memory_mb=memory_mb)
+    longest = max((len(test.expected.encode("utf-8", "surrogatepass")) for test in problem.tests), default=0)
+    return Limits(
+        cpu_s=max(time_limit_s, problem.time_limit_s),
+        memory_mb=memory_mb,
+        output_bytes=max(_OUTPUT_BYTES, 2 * longest + (1 << 16)),
+    )
 
 
 def check_tests(problems: Iterable[Problem]) -> None:
