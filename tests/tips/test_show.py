@@ -79,7 +79,11 @@ def test_guard_and_wordings():
     assert list(guard.loc["code"]) == [1, 1] and guard.loc["solution"].sum() == 0
     table = show.wording_table(RECORDS, 2)
     assert list(table["written"]) == [3, 2, 1] and list(table["verified"]) == [1, 0, 1]
-    assert (table["leaking"] + table["not helping"] + table["verified"] == table["written"]).all()
+    untried = TipRecord("p4", "seen", (Wording("Idle."),), "not needed")
+    table = show.wording_table([*RECORDS, untried], 2)
+    assert list(table["written"]) == [4, 2, 1] and list(table["not tried"]) == [1, 0, 0]
+    parts = table["leaking"] + table["not tried"] + table["not helping"] + table["verified"]
+    assert (parts == table["written"]).all()
 
 
 def test_a_record_is_shown_with_every_wording():
@@ -111,7 +115,7 @@ def test_tips_figure_and_sentences(tmp_path):
         and "flatters by 62.5" in text
         and "1 verified tips do worse" in text
     )
-    assert len(show.tip_sentences(RECORDS[2:], [], "stand-in")) == 2
+    assert len(show.tip_sentences(RECORDS[2:], [], "stand-in")) == 3
 
 
 def test_tips_to_read():

@@ -77,11 +77,13 @@ def environment(sandbox, temperature=0.0, coder=None):
     return CodeEnvironment(coder or Coder(), sandbox, sampling, time_limit_s=2, memory_mb=512)
 
 
-def verify(sandbox, tip, *said, refinements=2, coder=None):
+def verify(sandbox, tip, *said, refinements=2, coder=None, solved=()):
     teacher = Teacher(*said)
     draft = Draft("p", "seen", tip, "" if tip else "tip", "" if tip else "empty", 1, 1)
     env = environment(sandbox, coder=coder)
-    (record,) = verify_tips({"p": PROBLEM}, [TRAJECTORY], [draft], teacher, env, refinements=refinements)
+    (record,) = verify_tips(
+        {"p": PROBLEM}, [TRAJECTORY], [draft], teacher, env, solved=solved, refinements=refinements
+    )
     return record, teacher
 
 
@@ -182,8 +184,19 @@ def test_no_verified_tip_is_an_error(tmp_path):
 
 def test_losses_add_up(sandbox):
     records = [verify(sandbox, *case)[0] for case in ((HELPS,), (FAILS,), (LEAKS,), (None,), (FAILS, HELPS))]
-    table = tip_losses(5, records).set_index("step")
-    assert list(table["lost"]) == [0, 0, 1, 1, 1] and list(table["left"]) == [5, 5, 4, 3, 2]
+    records.append(verify(sandbox, HELPS, solved={"p"})[0])
+    table = tip_losses(6, records).set_index("step")
+    assert list(table["lost"]) == [0, 0, 1, 1, 1, 1] and list(table["left"]) == [6, 6, 5, 4, 3, 2]
+
+
+@pytest.mark.parametrize("tip", [HELPS, FAILS, LEAKS])
+def test_what_the_coder_solves_without_a_tip_verifies_none(sandbox, tip):
+    coder = Coder()
+    record, teacher = verify(sandbox, tip, HELPS, coder=coder, solved={"p"})
+    assert (record.outcome, record.tip, len(record.wordings)) == ("not needed", None, 1)
+    assert not coder.prompts and not teacher.requests
+    assert bool(record.wordings[0].leaks) == (tip == LEAKS)
+    assert verify(sandbox, None, solved={"p"})[0].outcome == "no tip"
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):

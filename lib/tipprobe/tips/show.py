@@ -184,18 +184,23 @@ def guard_table(records: Sequence[TipRecord]) -> pd.DataFrame:
 
 
 def wording_table(records: Sequence[TipRecord], refinements: int) -> pd.DataFrame:
-    """Return what became of each wording: one row a wording's number, columns tried, verified, leaking."""
+    """Return what became of each wording, one row a wording's number.
+
+    ``not tried``: of a tip that the coder does not need.
+    """
     rows = []
     for number in range(refinements + 1):
         there = [record.wordings[number] for record in records if len(record.wordings) > number]
         leaking = sum(bool(wording.leaks) for wording in there)
         helps = sum(wording.helps for wording in there)
+        untried = sum(wording.passed is None and not wording.leaks for wording in there)
         rows.append(
             {
                 "wording": number,
                 "written": len(there),
                 "leaking": leaking,
-                "not helping": len(there) - leaking - helps,
+                "not tried": untried,
+                "not helping": len(there) - leaking - untried - helps,
                 "verified": helps,
             }
         )
@@ -280,19 +285,19 @@ def tip_sentences(records: Sequence[TipRecord], tips: Sequence[VerifiedTip], lab
     said = [
         f"{len(tips)} of {len(records)} trajectories gave a verified tip.",
         f"{sum(map(bool, first))} of {len(first)} first wordings gave something away.",
+        f"{sum(record.outcome == 'not needed' for record in records)} tips were not tried, since the greedy "
+        "program solves their problems without one.",
     ]
     if tips:
         without, guided = _shares(tips, "fresh_base_solved"), _shares(tips, "fresh_solved")
         base, fresh = (mean_interval(values, DRAWS, SEED).scaled(100) for values in (without, guided))
         gain = paired_interval(guided, without, DRAWS, SEED).scaled(100)
-        solved = sum(t.base_greedy_share == 1 for t in tips)
         said += [
             f"With a verified tip {label} passes with {interval_text(fresh)} % of fresh programs, without it "
             f"with {interval_text(base)} %: {interval_text(gain, sign=True)} points (n = {len(tips)} tips).",
             "The verifying draw alone would have said 100 %: selection flatters by "
             f"{100 - fresh.mean:.1f} points.",
-            f"{(guided < without).sum()} verified tips do worse on fresh programs than no tip, and {solved} "
-            "are about problems that the greedy program solves without one.",
+            f"{(guided < without).sum()} verified tips do worse on fresh programs than no tip.",
         ]
     return said
 

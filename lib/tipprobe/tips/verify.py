@@ -7,10 +7,10 @@ so their rate is the honest one; both are kept.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pandas as pd
 
@@ -24,10 +24,10 @@ from tipprobe.tips.guard import REASONS, Leak, find_leaks
 from tipprobe.tips.mine import Trajectory
 from tipprobe.tips.teachers import RecordedTeacher, Teacher, TeacherRequest, feedback
 
-#: ``verified``: a wording without a leak let the coder pass every test.  The others: what the last wording
-#: lacked, or what the teacher did not give.
-Outcome = Literal["verified", "leaks", "does not help", "no observation", "no tip"]
-OUTCOMES: tuple[Outcome, ...] = ("verified", "leaks", "does not help", "no observation", "no tip")
+#: ``verified``: a wording without a leak let the coder pass every test, and without a tip it did not.  ``not
+#: needed``: it does without one.  The others: what the last wording lacked, or what the teacher did not give.
+Outcome = Literal["verified", "leaks", "does not help", "not needed", "no observation", "no tip"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,7 @@ class _Open:
     problem: Problem
     trajectory: Trajectory
     draft: Draft
+    needed: bool
     wordings: list[Wording] = field(default_factory=list)
     complaint: str = ""
     why: str = ""
@@ -149,6 +150,8 @@ class _Open:
         outcome: Outcome
         if not self.wordings:
             outcome = "no observation" if self.draft.lacking == "observation" else "no tip"
+        elif not self.needed:
+            outcome = "not needed"
         elif self.wordings[-1].helps:
             outcome = "verified"
         else:
@@ -184,10 +187,14 @@ def verify_tips(
     teacher: Teacher,
     environment: CodeEnvironment,
     *,
+    solved: Collection[str],
     refinements: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[TipRecord]:
     """Try every tip on the coder; one that leaks or fails goes back to the teacher.
+
+    A tip shall turn a failing program into a passing one, so where the coder needs none nothing is tried: the
+    trajectory began with a sampled or a recorded program, and the greedy one may be better.
 
     Args:
         problems: by id.
@@ -195,6 +202,7 @@ def verify_tips(
         drafts: one a trajectory, in the same order.
         teacher: who rewords.
         environment: the coder; one program a wording is drawn.
+        solved: ids of the problems whose tests the greedy program without a tip all passes.
         refinements: rewordings at most.
         progress: called with (rounds done, rounds in all).
 
@@ -202,12 +210,13 @@ def verify_tips(
         One record a draft, in order, not yet measured on fresh programs (see `measure_fresh`).
     """
     tips = [
-        _Open(problems[draft.problem_id], trajectory, draft)
+        _Open(problems[draft.problem_id], trajectory, draft, draft.problem_id not in solved)
         for trajectory, draft in zip(trajectories, drafts, strict=True)
     ]
-    active = [tip for tip in tips if tip.draft.tip is not None]
-    for tip in active:
+    worded = [tip for tip in tips if tip.draft.tip is not None]
+    for tip in worded:
         tip.judge_wording(tip.draft.tip or "")
+    active = [tip for tip in worded if tip.needed]
     for turn in range(1, refinements + 2):
         trials = [tip for tip in active if not tip.wordings[-1].leaks]
         groups = environment.attempts([(tip.problem, tip.wordings[-1].text) for tip in trials])
@@ -404,6 +413,7 @@ def tip_losses(trajectories: int, records: Sequence[TipRecord]) -> pd.DataFrame:
         ("kept trajectories", 0),
         ("no observation", outcomes["no observation"]),
         ("no tip", outcomes["no tip"]),
+        ("solved without a tip", outcomes["not needed"]),
         ("leaks in its last wording", outcomes["leaks"]),
         ("does not help in its last wording", outcomes["does not help"]),
     ]
