@@ -9,6 +9,7 @@ import pytest
 
 from tipprobe.errors import SandboxError
 from tipprobe.sandbox import Job, Limits, Run, Sandbox, first_failure, first_time_limit
+from tipprobe.sandbox.pool import _Task
 
 
 def run_one(sandbox, source, text="", **limits):
@@ -213,21 +214,96 @@ def test_named_reasons_to_stop(sandbox, stop_when, expected):
     assert first_time_limit(0, 0, Run("wall_limit"))
 
 
-def test_what_the_wall_clock_stopped_idle_is_tried_again_alone(sandbox, monkeypatch):
-    executed = []
-    original = Sandbox._execute
+@pytest.fixture
+def second_tries(monkeypatch):
+    """What runs again, in order: the last letter of the program, and the inputs."""
+    tried = []
+    original = _Task.fresh
 
-    def spy(self, tasks, workers, *args, **kwargs):
-        tasks = list(tasks)
-        executed.append((workers, [task.job.inputs for task in tasks]))
-        return original(self, tasks, workers, *args, **kwargs)
+    def spy(task, places):
+        again = original(task, places)
+        tried.append((task.job.source[-1], again.job.inputs))
+        return again
 
-    monkeypatch.setattr(Sandbox, "_execute", spy)
-    source = "import time\nif input() == 'sleep': time.sleep(60)"
+    monkeypatch.setattr(_Task, "fresh", spy)
+    return tried
+
+
+def without_time(monkeypatch):
+    """Leave no time for second tries of what the wall clock stopped."""
+    original = Sandbox._retry_inconclusive
+    monkeypatch.setattr(
+        Sandbox, "_retry_inconclusive", lambda self, tasks, stop, budget_s: original(self, tasks, stop, 0.0)
+    )
+
+
+def sleepers(count):
+    source = "import time\nif input() != 'go': time.sleep(60)\n#"
+    limits = Limits(cpu_s=5.0, wall_s=0.1)
+    return [Job(f"{source}{n}", ("sleep", "go", "nap"), limits=limits) for n in range(count)]
+
+
+def killers(count):
+    source = "import os\nos.kill(os.getpid(), 9)\n#"
+    return [Job(f"{source}{n}", ("1",)) for n in range(count)]
+
+
+def test_all_that_the_wall_clock_stopped_idle_is_tried_again_alone(sandbox, second_tries):
+    results = sandbox.run(sleepers(5))
+    assert [[run.status for run in runs] for runs in results] == [["wall_limit", "ok", "wall_limit"]] * 5
+    # The first of every program, then the second ones.
+    assert second_tries == [(str(n), (text,)) for text in ("sleep", "nap") for n in range(5)]
+
+
+def test_what_was_stopped_is_believed_when_time_is_up_and_what_was_killed_is_not(
+    sandbox, second_tries, monkeypatch
+):
+    without_time(monkeypatch)
+    results = sandbox.run([*sleepers(2), *killers(5)])
+    assert [runs[0].status for runs in results] == ["wall_limit"] * 2 + ["signal"] * 5
+    assert second_tries == [(str(n), ("1",)) for n in range(5)]
+
+
+def test_a_program_that_always_kills_itself_is_believed_in_the_end(sandbox, second_tries):
+    job = Job("import os\nos.kill(os.getpid(), 9)\n#k", tuple("12345"))
+    assert {run.signal for run in sandbox.run([job])[0]} == {9}
+    assert second_tries == [("k", (text,)) for text in "123"]
+
+
+@pytest.mark.parametrize("harm", ["time.sleep(60)", "os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize("stop_when", [None, first_failure])
+def test_a_second_try_counts_and_so_does_what_it_lets_run(tmp_path, harm, stop_when):
+    source = (
+        "import os, time\n"
+        "n = int(input())\n"
+        f"mark = {str(tmp_path / 'mark')!r}\n"
+        "if n == 2 and not os.path.exists(mark):\n"
+        "    open(mark, 'w').close()\n"
+        f"    {harm}\n"
+        "print(n)"
+    )
+    job = Job(source, ("1", "2", "3"), limits=Limits(cpu_s=5.0, wall_s=1.0))
+    with Sandbox(1, min_isolation="process", max_isolation="process") as pool:
+        runs = pool.run([job], stop_when=stop_when)[0]
+    assert [(run.status, run.stdout) for run in runs] == [("ok", b"1\n"), ("ok", b"2\n"), ("ok", b"3\n")]
+
+
+def test_second_tries_are_asked_about_under_their_own_numbers(sandbox, second_tries):
+    asked = []
+
+    def stop(job, place, run):
+        asked.append((job, place, run.status))
+        return place == 2
+
     limits = Limits(cpu_s=5.0, wall_s=0.2)
-    runs = sandbox.run([Job(source, ("sleep", "go", "sleep"), limits=limits)])[0]
-    assert [run.status for run in runs] == ["wall_limit", "ok", "wall_limit"]
-    assert executed[1:] == [(1, [("sleep",)])]  # confirmed once: the second is believed
+    source = "import time\nif input() == 'sleep': time.sleep(60)\n#s"
+    inputs = ("go", "sleep", "on", "never")
+    jobs = [Job("print(input())", ("1",)), Job(source, inputs, limits=limits)]
+    results = sandbox.run(jobs, stop_when=stop)
+    assert [run.status for run in results[1]] == ["ok", "wall_limit", "ok", "skipped"]
+    assert second_tries == [("s", inputs[1:])]
+    first = [(0, 0, "ok"), (1, 0, "ok"), (1, 1, "wall_limit"), (1, 2, "ok")]
+    assert asked == [*first, (1, 1, "wall_limit"), (1, 2, "ok")]
 
 
 def test_async_code_can_wait_for_runs(sandbox):

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -47,6 +47,8 @@ from tipprobe.sandbox.worker import wire
 from tipprobe.workers import cores
 
 MAX_DEATHS = 5  # of workers in a row, without a run in between, before a job or the machine is to blame
+MAX_CONFIRMED = 3  # second runs of one program that are killed again, before its other kills are believed
+RETRY_BUDGET_S = 60.0  # for second runs of what the wall clock stopped; more where the first ones took longer
 START_TIMEOUT_S = 60.0
 SILENCE_SLACK_S = 20.0  # beyond the wall limit, before a worker that says nothing is given up
 STDERR_TAIL_CHARS = 2_000
@@ -133,14 +135,16 @@ class Sandbox:
 
         Executions that are the same (source, entry point, input, seed, limits) are done once.  A run that hit
         the wall-clock limit with less than half of its CPU time used, or that somebody killed, is tried once
-        more, alone.
+        more, alone, and then believed.  Believed without a second try are killed runs of a program three of
+        whose second tries were killed too, and stopped ones once second tries have taken as long as all jobs
+        before them (60 s at least).
 
         Args:
             jobs: programs with their inputs.
             progress: called with (jobs done, jobs in all) as jobs end.
-            stop_when: called with (job number, input number, run) after each run; True skips the job's
-                other inputs, for example `tipprobe.sandbox.first_failure` or `first_time_limit`.  Of equal
-                jobs only the first is asked about.
+            stop_when: called with (job number, input number, run) after each run, second tries included; True
+                skips the job's other inputs, for example `tipprobe.sandbox.first_failure` or
+                `first_time_limit`.  Of equal jobs only the first is asked about.
             check_nondeterminism: run the first input of programs that may vary once more, under the next
                 seed; where the outcome differs, all the program's runs become ``nondeterministic``.  A
                 `Recheck` chooses other inputs and another way to compare.  `progress` counts the second runs
@@ -171,8 +175,10 @@ class Sandbox:
                 if progress is not None:
                     progress(done, len(jobs))
 
+            started = time.monotonic()
             self._execute(tasks, self.workers, count, stop_when)
-            self._retry_starved(tasks, stop_when)
+            budget_s = max(RETRY_BUDGET_S, time.monotonic() - started)
+            self._retry_inconclusive(tasks, stop_when, budget_s)
         results: list[list[Run]] = [[] for _ in jobs]
         for task in tasks:
             for number, places in task.members:
@@ -248,27 +254,33 @@ class Sandbox:
                         slot.discard()
                         waiting.appendleft(task)
 
-    def _retry_starved(self, tasks: Sequence[_Task], stop_when: StopWhen | None) -> None:
-        """Run again, alone, what the wall clock stopped with little CPU used, and what somebody else killed.
+    def _retry_inconclusive(
+        self, tasks: Sequence[_Task], stop_when: StopWhen | None, budget_s: float
+    ) -> None:
+        """Run again, alone, what somebody else killed, and what the wall clock stopped with little CPU used.
 
-        An overloaded machine and one short of memory look like this, and so do programs that sleep or kill
-        themselves: after three in a row that stay as they were, the others are believed.
+        A machine short of memory and an overloaded one look like this, and so do programs that kill
+        themselves or sleep.  What comes out the second time is believed.  So is a killed run of a program
+        that was killed again `MAX_CONFIRMED` times, and, once `budget_s` is used up, a starved one.
         """
-        confirmed = 0
-        for task in tasks:
-            for place, run in enumerate(task.runs):
-                if confirmed == 3 or not _inconclusive(run, task.job):
-                    continue
-                # What a stopped job skipped depends on this run: then all of it is done again.
-                again = task.fresh(range(len(task.runs)) if stop_when else [place])
-                self._execute([again], 1, stop_when=stop_when)
-                if stop_when:
-                    task.runs = again.runs
-                else:
-                    task.runs[place] = again.runs[0]
-                confirmed = confirmed + 1 if any(_inconclusive(run, task.job) for run in again.runs) else 0
-                if confirmed or stop_when:
-                    break
+        confirmed: Counter[str] = Counter()  # of kills, by source
+        for task, place in _in_rounds(tasks, _was_killed, bool(stop_when)):
+            if confirmed[task.job.source] < MAX_CONFIRMED:
+                self._run_again(task, place, stop_when)
+                confirmed[task.job.source] += _was_killed(task.runs[place], task.job)
+        end = time.monotonic() + budget_s
+        for task, place in _in_rounds(tasks, _was_starved, bool(stop_when)):
+            if place not in task.tried_again and time.monotonic() < end:
+                self._run_again(task, place, stop_when)
+
+    def _run_again(self, task: _Task, place: int, stop_when: StopWhen | None) -> None:
+        """Do one input of a task again, alone; where a job can stop, what came after that input too."""
+        places = range(place, len(task.runs)) if stop_when else [place]
+        again = task.fresh(places)
+        self._execute([again], 1, stop_when=stop_when)
+        for number, run in zip(places, again.runs, strict=True):
+            task.runs[number] = run
+        task.tried_again.update(places)
 
 
 def _among(count: int, stop_when: StopWhen | None) -> StopWhen | None:
@@ -278,10 +290,28 @@ def _among(count: int, stop_when: StopWhen | None) -> StopWhen | None:
     return lambda job, place, run: job < count and stop_when(job, place, run)
 
 
-def _inconclusive(run: Run, job: Job) -> bool:
-    """Whether the machine rather than the program may be the reason for how a run ended."""
-    starved = run.status == "wall_limit" and run.cpu_s < job.limits.cpu_s / 2
-    return starved or (run.status == "signal" and run.signal == signal.SIGKILL)
+def _was_killed(run: Run, job: Job) -> bool:
+    """Whether somebody killed a run: the program itself, or a machine short of memory."""
+    return run.status == "signal" and run.signal == signal.SIGKILL
+
+
+def _was_starved(run: Run, job: Job) -> bool:
+    """Whether a run got too little CPU to tell how it would have ended: it slept, or the machine was busy."""
+    return run.status == "wall_limit" and run.cpu_s < job.limits.cpu_s / 2
+
+
+def _in_rounds(
+    tasks: Sequence[_Task], condition: Callable[[Run, Job], bool], first_only: bool
+) -> list[tuple[_Task, int]]:
+    """Return (task, place) of the runs with some property: the first of every task, then the second ones, so
+    that no program's sleep takes the time that others are due."""
+    found = [
+        (turn, number, place)
+        for number, task in enumerate(tasks)
+        for turn, place in enumerate(p for p, run in enumerate(task.runs) if condition(run, task.job))
+        if turn == 0 or not first_only
+    ]
+    return [(tasks[number], place) for _, number, place in sorted(found)]
 
 
 def _rebuild(workers: int, min_isolation: Level, max_isolation: Level) -> Sandbox:
@@ -309,10 +339,13 @@ class _Task:
     runs: list[Run | None] = field(default_factory=list)
     deaths: int = 0  # of workers since this task last got on
     compiled: bool = False
+    tried_again: set[int] = field(default_factory=set)  # places that ran a second time, alone
 
     def fresh(self, places: Sequence[int]) -> _Task:
-        """Return a task without members that does some of the inputs again."""
-        return _Task(replace(self.job, inputs=tuple(self.job.inputs[place] for place in places)))
+        """Return a task that does some of the inputs again, under the same numbers for whom it asks."""
+        moved = {old: new for new, old in enumerate(places)}
+        members = [(number, [moved.get(place, -1) for place in of_job]) for number, of_job in self.members]
+        return _Task(replace(self.job, inputs=tuple(self.job.inputs[place] for place in places)), members)
 
 
 def _merge(jobs: Sequence[Job], separate: bool) -> list[_Task]:
@@ -443,7 +476,7 @@ class _Slot:
 
     def _answer(self, place: int, run: Run) -> None:
         """Tell the waiting worker whether to go on with the next input."""
-        number, places = self._task.members[0] if self._task.members else (-1, [place])
+        number, places = self._task.members[0]
         stop = self._stop_when(number, places.index(place), run)
         with suppress(OSError):  # a worker that just died is noticed at the next read
             self._current.socket.sendall(wire.STOP if stop else wire.GO_ON)
