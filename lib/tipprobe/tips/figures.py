@@ -74,7 +74,7 @@ def cost_against_pass(best_of: pd.DataFrame, cost: pd.DataFrame, name: str) -> D
         name: how titles call the model.
     """
     with figure_style():
-        figure, axes = new_figure(1, 1, (6.2, 3.8))
+        figure, axes = new_figure(1, 1, (7.4, 4.0))
         axis = axes[0, 0]
         axis.fill_between(best_of["tokens"], best_of["low"], best_of["high"], color="#eeeeee")
         axis.plot(best_of["tokens"], best_of["mean"], color=INK, marker="o", markersize=4, label="Best-of-N")
@@ -99,7 +99,7 @@ def cost_against_pass(best_of: pd.DataFrame, cost: pd.DataFrame, name: str) -> D
         axis.minorticks_off()
         axis.set_xlabel("tokens per problem: coder, proposer and reward model (log)")
         axis.set_ylabel("pass@1, percent")
-        figure.legend(loc="outside right upper")
+        figure.legend(loc="outside right center")
         figure.suptitle(f"What tokens buy, reward model selecting: {name}")
     shown = cost[["title", "tokens", "pass_at_1"]].rename(columns={"pass_at_1": "mean"})
     curve = best_of.assign(title=[f"Best-of-{n}" for n in best_of["n"]])
