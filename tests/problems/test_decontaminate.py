@@ -49,7 +49,7 @@ def test_the_share_is_of_one_evaluation_problem_not_of_all_together():
     overlap = only("a b c d e f", ["x a b c d e", "c d e q"])
     assert (overlap.share, overlap.evaluation_set, overlap.evaluation_id) == (0.75, "test", "e0")
     assert overlap.dropped and not overlap.duplicate
-    assert not only("a b c d e f", ["x a b c", "c d e q"], share=0.5).dropped
+    assert not only("a b c d e f", ["x a b c y", "q c d e r"], share=0.5).dropped
 
 
 def test_the_share_at_the_threshold_is_dropped():
@@ -72,7 +72,7 @@ def test_a_statement_quoted_whole_is_a_duplicate_however_long_the_rest():
     short = "read eight words and print them in reverse order"
     story = " ".join(f"w{i}" for i in range(200))
     overlap = only(f"{story} {short} {story}", ["something else", short], n=13)
-    assert overlap.duplicate and overlap.evaluation_id == "e1" and overlap.share < 0.5
+    assert overlap.duplicate and overlap.evaluation_id == "e1" and overlap.share == 1.0
     assert not only(f"{story} add two numbers {story}", ["add two numbers"], n=13).duplicate
     assert not only("unwind the ribbon now", ["wind the ribbon"], n=13).duplicate
 
@@ -81,6 +81,32 @@ def test_short_statements_are_compared_by_their_own_length():
     assert only("add two numbers", ["please add two numbers now"], n=13).share == 1.0
     assert only("add two numbers", ["two"], n=13).share == 0.0
     assert only("", ["", "a"], n=13).share == 0.0
+
+
+def test_a_few_words_inside_a_long_text_prove_nothing():
+    story = " ".join(f"w{i}" for i in range(200))
+    assert only(f"{story} add two numbers {story}", ["add two numbers"], n=13).share == 0.0
+
+
+@pytest.mark.parametrize("place", [0, 11, 22])
+def test_one_changed_word_does_not_hide_a_test_problem(place):
+    tested = [f"t{i}" for i in range(23)]
+    changed = [*tested[:place], "other", *tested[place + 1 :]]
+    story = " ".join(f"w{i}" for i in range(200))
+    for ours, theirs in (
+        (f"{story} {' '.join(changed)} {story}", tested),
+        (" ".join(changed), [story, *tested]),
+    ):
+        overlap = only(ours, [" ".join(theirs)], n=8)
+        assert overlap.dropped and not overlap.duplicate
+        # Sixteen runs of eight words, of which a change in the middle spoils eight.
+        assert overlap.share == pytest.approx({0: 15, 11: 8, 22: 15}[place] / 16)
+
+
+def test_a_short_test_statement_is_looked_for_in_longer_ones():
+    short = "read ten words and print them in reverse order"  # nine words, fewer than an n-gram
+    overlap = only(f"please {short} and stop after that with a line of your own", [short], n=13)
+    assert overlap.share == 1.0 and overlap.dropped
 
 
 def test_an_ngram_has_a_word():

@@ -17,7 +17,8 @@ from tipprobe.errors import DataError, ParameterError
 from tipprobe.problems.schema import Problem
 
 #: An evaluation statement of at least this many words that stands whole inside another one is a duplicate,
-#: however long that other one is.
+#: however long that other one is.  Fewer words than these, or than an n-gram, may stand anywhere by chance:
+#: they are looked for only in statements that are as short.
 SHORTEST_QUOTED = 8
 
 _WORD = re.compile(r"\w+")
@@ -30,7 +31,8 @@ class Overlap:
 
     Attributes:
         problem_id: the problem to learn from.
-        share: largest share of its distinct n-grams found in one evaluation problem, in [0, 1].
+        share: largest share of either statement's distinct n-grams found in the other, over all evaluation
+            problems, in [0, 1].
         evaluation_set: where that evaluation problem comes from, ``""`` if nothing is shared.
         evaluation_id: its id.
         duplicate: whether an evaluation statement has the same words, or stands whole inside this one.
@@ -67,12 +69,15 @@ def find_overlaps(
 ) -> list[Overlap]:
     """Compare every problem with every evaluation problem.
 
+    Both ways: a test problem hidden in a long text is a small share of that text, and a problem that was cut
+    out of a long test statement a small share of that.  Of two statements the shorter one caps the n-gram.
+
     Args:
         problems: what somebody wants to learn from.
         evaluation: what will be tested on, by the name of the set.
         n: words in an n-gram.
-        share: share of a problem's n-grams in one evaluation problem from which it is dropped; a duplicate is
-            always dropped.
+        share: share of one statement's n-grams in the other from which a problem is dropped; a duplicate is
+            always dropped.  With a half, one changed word does not hide a statement of 3n - 1 words or more.
 
     Returns:
         One overlap a problem, in order.  Of equal shares the first evaluation problem is named.
@@ -89,31 +94,50 @@ def find_overlaps(
     ]
     whole = [f" {' '.join(words)} " if len(words) >= SHORTEST_QUOTED else None for _, _, words in tested]
     exact = {tuple(words) for _, _, words in tested}
-    index_of = cache(lambda length: _index(tested, length))
+    index_of = cache(lambda length: _index(tested, length, min(n, SHORTEST_QUOTED)))
     overlaps = []
     for problem in problems:
         words = words_of(problem.statement)
-        grams = ngrams(words, n)
-        # A statement shorter than an n-gram is looked for among runs of its own length.
-        index = index_of(min(n, len(words)))
-        shared = Counter(place for gram in grams for place in index.get(gram, ()))
+        shared = _shares(words, *index_of(min(n, len(words))))
         text = f" {' '.join(words)} "
         quoted = [place for place, other in enumerate(whole) if other is not None and other in text]
         duplicate = bool(quoted) or tuple(words) in exact
-        found = max(shared.values(), default=0) / max(len(grams), 1)
+        found = max(shared.values(), default=0.0)
         nearest = quoted or sorted(shared, key=lambda place: (-shared[place], place))
         named = tested[nearest[0]][:2] if nearest else ("", "")
         overlaps.append(Overlap(problem.id, found, *named, duplicate, duplicate or found >= share))
     return overlaps
 
 
-def _index(tested: Sequence[tuple[str, str, list[str]]], n: int) -> dict[Gram, list[int]]:
+def _index(
+    tested: Sequence[tuple[str, str, list[str]]], n: int, shortest: int
+) -> tuple[dict[Gram, list[int]], dict[int, tuple[int, int]]]:
+    """Return the places of every gram, and (words a gram, number of grams) of the statement at each place.
+
+    A statement shorter than `n` words is one gram; one shorter than both `n` and `shortest` is left out.
+    """
     index: dict[Gram, list[int]] = defaultdict(list)
+    sizes = {}
     for place, (_, _, words) in enumerate(tested):
-        if len(words) >= n:
-            for gram in ngrams(words, n):
+        if len(words) >= min(n, shortest):
+            grams = ngrams(words, n)
+            sizes[place] = min(n, len(words)), len(grams)
+            for gram in grams:
                 index[gram].append(place)
-    return dict(index)
+    return dict(index), sizes
+
+
+def _shares(
+    words: Sequence[str], index: Mapping[Gram, Sequence[int]], sizes: Mapping[int, tuple[int, int]]
+) -> dict[int, float]:
+    """Return the larger of both shares with every statement of an index that shares a gram with `words`."""
+    grams = {length: ngrams(words, length) for length in {length for length, _ in sizes.values()} if length}
+    found = Counter(place for own in grams.values() for gram in own for place in index.get(gram, ()))
+    shares = {}
+    for place, count in found.items():
+        length, theirs = sizes[place]
+        shares[place] = count / min(len(grams[length]), theirs)
+    return shares
 
 
 def overlap_table(overlaps: Sequence[Overlap]) -> pd.DataFrame:

@@ -137,7 +137,7 @@ class Params(BaseModel):
     repair_turns: Count = Field(description="attempts of the teacher at a failed program")
     contamination_ngram: Count = Field(description="words in an n-gram of the contamination check")
     contamination_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        description="share of a problem's n-grams in one evaluation problem from which it is dropped"
+        description="share of n-grams common with one evaluation problem from which a problem is dropped"
     )
     tip_variant: Literal["two_step", "contrast"] = Field(
         description="tips from a masked conversation in two steps, or from wrong and right program"
