@@ -106,6 +106,14 @@ def test_a_malformed_file_is_refused_by_name(tmp_path, content, message):
         load_params(path)
 
 
+@pytest.mark.parametrize("profile", profiles())
+def test_every_profile_trains_its_proposer_on_whole_batches(profile):
+    p = load_params(profile)
+    rows = p.rl_prompts_per_step // p.rl_minibatches_per_step * p.tip_group_size
+    # Where a step is as large as the paper's, so is an update.
+    assert p.rl_prompts_per_step != 192 or rows == 96
+
+
 def test_an_unknown_profile_names_the_nearest():
     with pytest.raises(ParameterError, match="did you mean minicode"):
         load_params("minicod")

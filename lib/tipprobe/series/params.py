@@ -27,7 +27,9 @@ BASE_PROFILE = "minicode"
 #: Parameters that name the run or say how fast it goes.  They stay out of the stage keys, so that changing
 #: one repeats no work.  `device` is among them although a GPU draws other random numbers than a CPU: a
 #: finished stage is as valid on either, and `provenance.json` records which it was.
-NOT_IN_KEY = frozenset({"profile", "out", "device", "workers"})
+NOT_IN_KEY = frozenset(
+    {"profile", "out", "device", "workers", "endpoint_concurrency", "endpoint_requests_per_minute"}
+)
 
 Count = Annotated[int, Field(ge=1)]
 CountOrAll = Annotated[int, Field(ge=0)]
@@ -55,6 +57,10 @@ class Params(BaseModel):
         pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto (a GPU if there is one), cpu, cuda or cuda:N"
     )
     workers: CountOrAll = Field(description="processes side by side; 0 = one per core")
+    endpoint_concurrency: Count = Field(description="requests on their way to one server at a time")
+    endpoint_requests_per_minute: NonNegative = Field(
+        description="most requests sent to one server a minute, retries included; 0 = no limit"
+    )
 
     # Model and problems
     model: Text = Field(description="minicode-1m, minicode-5m, a checkpoint folder, a .gguf file or a hub id")
@@ -147,6 +153,9 @@ class Params(BaseModel):
 
     # Tips: the proposer (notebooks 03 and 04)
     proposer: Text = Field(description="model that becomes the proposer, named like `model`")
+    proposer_seed: Seed = Field(
+        description="seed of the proposer's fine-tuning and reinforcement; `seed` picks the problems"
+    )
     tip_style: Literal["short", "mentor"] = Field(description="wording of the request for a tip")
     tip_max_tokens: Count = Field(description="longest tip, tokens")
     sft_epochs: Count = Field(description="passes over the verified tips")
