@@ -4,6 +4,7 @@ import ast
 import os
 import socket
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -100,6 +101,60 @@ def test_the_supervisor_outlives_what_its_program_tries(at_level):
     source += "    try: os.kill(os.getppid(), n)\n    except OSError: pass\nprint('alive')"
     runs = at_level.run([Job(source, ("1", "2"))])[0]
     assert [run.stdout for run in runs] == [b"alive\n"] * 2
+
+
+PRETENDS_NOT_TO_HAVE_BEGUN = """
+import gc, mmap, os, sys
+found, frame = [], sys._getframe()
+while frame:
+    found += [*frame.f_globals.values(), *frame.f_locals.values()]
+    frame = frame.f_back
+for thing in [*found, *gc.get_objects()]:
+    ready = thing if isinstance(thing, mmap.mmap) else getattr(thing, "ready", None)
+    try: ready[0] = 0
+    except (TypeError, ValueError): pass
+for fd in range(3, 100):
+    for act in (lambda: os.read(fd, 64), lambda: os.write(fd, b"x"), lambda: os.close(fd)):
+        try: act()
+        except OSError: pass
+os._exit(0)
+"""
+
+
+def test_a_program_cannot_make_the_machinery_look_broken(at_level):
+    jobs = [Job(PRETENDS_NOT_TO_HAVE_BEGUN, ("1", "2")), Job("print(input())", ("fine",))]
+    jobs += [Job("def f(n):\n    " + PRETENDS_NOT_TO_HAVE_BEGUN.replace("\n", "\n    "), ("1",), "f")]
+    hostile, fine, call = at_level.run(jobs)
+    assert [run.status for run in hostile] == ["ok", "ok"]
+    assert fine[0].stdout == b"fine\n"
+    assert call[0].status == "runtime_error"
+
+
+def test_a_program_finds_neither_its_other_inputs_nor_its_plan(at_level):
+    source = (
+        "import gc, sys\n"
+        "def types(things): return {type(thing).__name__ for thing in things}\n"
+        "print(sorted(types(gc.get_objects()) & {'Plan', 'JobFrame'}))\n"
+        "print(sys._getframe().f_back.f_globals['plans'])\n"
+    )
+    assert printed(at_level, source) == "[]\n[]\n"
+
+
+def test_a_program_holds_no_descriptor_but_its_streams(at_level):
+    source = (
+        "import os\n"
+        "def is_open(fd):\n"
+        "    try: os.fstat(fd)\n"
+        "    except OSError: return False\n"
+        "    return True\n"
+        "print([fd for fd in range(1000) if is_open(fd)])"
+    )
+    with ExitStack() as stack:
+        for _ in range(100):  # the worker's socket gets a high number
+            stack.enter_context(Path(os.devnull).open())
+        level = at_level.max_isolation
+        with Sandbox(1, min_isolation=level, max_isolation=level) as high:
+            assert printed(high, source) == "[0, 1, 2]\n"
 
 
 def test_processes_are_counted_with_namespaces_and_refused_without(at_level):

@@ -83,6 +83,7 @@ FRAMES_BELOW = (
     2 if sys.version_info >= (3, 12) else 3
 )  # of this file, under a program's own (3.11 counts exec)
 VALUE_FD = 3  # call jobs: the encoded result goes here
+READY_FD = 4  # until the candidate's code begins: see Plan.begin
 LINUX = sys.platform == "linux"
 HANGUP = select.POLLRDHUP if LINUX else select.POLLHUP
 LEVELS = ("process", "seccomp", "landlock", "namespaces")
@@ -121,7 +122,12 @@ class Plan:
     code: types.CodeType
     job: wire.JobFrame
     text: str  # call jobs: the argument list
-    ready: mmap.mmap  # its first byte becomes 1 when set-up is over and the candidate's code begins
+    ready: int  # a pipe's writing end: a byte says that set-up is over and the candidate's code begins
+
+    def begin(self) -> None:
+        """Tell the supervisor, for good, that from here on all is the candidate's doing."""
+        os.write(self.ready, b"r")
+        os.close(self.ready)
 
 
 class RefusePackage:
@@ -141,7 +147,10 @@ class RefusePackage:
 
 def start() -> Plan:
     """Set up what isolation the kernel allows, then serve jobs.  Returns only in a child, with its plan."""
-    sock = socket.socket(fileno=int(sys.argv[1]))
+    # Whatever number the pool's process had it under: children close those from here to MAX_FDS, and a number
+    # that they use themselves would be closed together with this object.
+    sock = socket.socket(fileno=fcntl.fcntl(int(sys.argv[1]), fcntl.F_DUPFD_CLOEXEC, READY_FD + 1))
+    os.close(int(sys.argv[1]))
     flavour, scratch, highest, *others = sys.argv[2:]
     hidden = [path for path in (PACKAGE, *others) if not confine.holds_any(path, readable_paths())]
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -384,7 +393,8 @@ def supervise(sock: socket.socket, layers: Layers, zygote: int) -> Plan | None:
         signal.SIG_BLOCK, signal.valid_signals()
     )  # programs may try them on their supervisor
     files = [anonymous_file() for _ in range(4)]
-    ready = mmap.mmap(-1, mmap.PAGESIZE)
+    ready = os.pipe()
+    os.set_blocking(ready[0], False)
     confine_supervisor(layers, zygote)
     code, complaint = compile_source(job, layers.baseline)
     wire.send_all(sock, [wire.FRAME.pack(wire.COMPILED, 0)])
@@ -475,13 +485,12 @@ def execute(
     job: wire.JobFrame,
     layers: Layers,
     files: list[int],
-    ready: mmap.mmap,
+    ready: tuple[int, int],
     sock: socket.socket,
 ) -> wire.RunFrame | Plan:
     """Run the program on one input.  In the child this returns a plan, in the supervisor the outcome."""
     for folder in layers.folders:
         empty_folder(folder)
-    ready[0] = 0
     for fd in files:
         # Nobody else holds these any more: what the previous input started is dead.
         os.ftruncate(fd, 0)
@@ -493,8 +502,8 @@ def execute(
     started = time.monotonic()
     pid = os.fork()
     if pid == 0:
-        set_up_child(files, job, layers, supervisor)
-        return Plan(code, job, data.decode("utf-8", "surrogatepass") if job.is_call else "", ready)
+        set_up_child(files, ready[1], job, layers, supervisor)
+        return Plan(code, job, data.decode("utf-8", "surrogatepass") if job.is_call else "", READY_FD)
     with EndOfProcess(pid) as end:
         killed = watch(end, job, started, sock, layers)
         status, usage = end.reap()
@@ -502,10 +511,18 @@ def execute(
     if not LINUX:
         kill_group(pid)
     kill_children(layers)
-    if not ready[0] and killed is None:
+    if not was_ready(ready[0]) and killed is None:
         complaint = os.pread(files[2], STDERR_TAIL, 0).decode(errors="replace")
         raise RuntimeError(f"a child could not be set up (wait status {status}): {complaint}")
     return judge(index, job, files, killed, status, usage, wall)
+
+
+def was_ready(pipe: int) -> bool:
+    """Whether the child that has just ended got as far as the candidate's code; empties the pipe."""
+    try:
+        return bool(os.read(pipe, 64))
+    except BlockingIOError:
+        return False
 
 
 class EndOfProcess:
@@ -644,7 +661,7 @@ def judge(
         )
     elif exit_code and ran_out_of_memory(stderr):
         name = "memory_limit"
-    elif exit_code or (job.is_call and not value):
+    elif exit_code or (job.is_call and not value.startswith((b"=", b"!"))):
         name = "runtime_error"
     else:
         name = "bad_value" if value.startswith(b"!") else "ok"
@@ -743,7 +760,7 @@ def remove_tree(path: str) -> None:
 # --- child ------------------------------------------------------------------------------------------------
 
 
-def set_up_child(files: list[int], job: wire.JobFrame, layers: Layers, supervisor: int) -> None:
+def set_up_child(files: list[int], ready: int, job: wire.JobFrame, layers: Layers, supervisor: int) -> None:
     """Put files in place of the standard streams, close everything else, set limits."""
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -756,7 +773,10 @@ def set_up_child(files: list[int], job: wire.JobFrame, layers: Layers, superviso
         os.chdir(layers.folders[0])
         for number, fd in enumerate(files):
             os.dup2(fd, number)
-        os.closerange(len(files) if job.is_call else VALUE_FD, MAX_FDS)
+        if not job.is_call:
+            os.close(VALUE_FD)
+        os.dup2(ready, READY_FD, inheritable=False)
+        os.closerange(READY_FD + 1, MAX_FDS)
         limits = [
             (resource.RLIMIT_CPU, math.ceil(job.cpu_s) + 1),
             (resource.RLIMIT_AS, layers.baseline + (job.memory_mb << 20)),
@@ -826,7 +846,7 @@ def run_script(
     finalise = any(word in plan.job.source for word in (b"__del__", b"open(", b"IOWrapper", b"Buffered"))
     code = plan.code
     status = 0
-    plan.ready[0] = 1
+    plan.begin()
     del plan, module
     sys.setrecursionlimit(sys.getrecursionlimit() + FRAMES_BELOW)
     try:
@@ -922,7 +942,7 @@ def run_call(
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv = ["candidate.py"]
     code, text, name = plan.code, plan.text, plan.job.entry_point.decode()
-    plan.ready[0] = 1
+    plan.begin()
     del plan
     status = 1
     try:
@@ -961,8 +981,6 @@ def entry_point(namespace: dict[str, object], name: str) -> typing.Callable[...,
 
 
 if __name__ == "__main__":
-    task = start()
-    if task.job.is_call:
-        run_call(task)
-    else:
-        run_script(task)
+    plans = [start()]
+    # Taken out of the list: a program can walk to this module's names, and the plan holds its other inputs.
+    (run_call if plans[0].job.is_call else run_script)(plans.pop())
