@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
@@ -23,6 +24,8 @@ from tipprobe.sandbox.pool import Sandbox
 from tipprobe.sandbox.types import Job
 
 INPUTS = tuple(f"{n}\n" for n in range(12))  # per program, as many as a rollout has probes
+#: Turns of each side, a program.
+TURNS = 5
 STEP_PROGRAMS = 256  # as many as a rollout batch has samples
 
 _TRIVIAL = "print(int(input()) + 1)\n"
@@ -119,7 +122,7 @@ class Bench:
 
 def run_bench(
     sandbox: Sandbox,
-    seconds: float = 2.0,
+    seconds: float = 4.0,
     step_programs: int = STEP_PROGRAMS,
     progress: Callable[[str], None] | None = None,
 ) -> Bench:
@@ -144,10 +147,14 @@ def run_bench(
         if progress is not None:
             progress(name)
         sandbox.run([_variant(source, -n) for n in range(1, sandbox.workers + 1)])  # start, import numpy
-        in_sandbox, in_subprocess = (
-            measure(sandbox, source, seconds) for measure in (_sandbox_speed, _subprocess_speed)
-        )
-        speeds.append(Speed(name, in_sandbox[0], in_subprocess[0], in_sandbox[1], in_subprocess[1]))
+        # Both sides by turns, so that other work on the machine slows both; the median of the turns counts.
+        turns = [
+            _sandbox_speed(sandbox, source, seconds / TURNS)
+            + _subprocess_speed(sandbox, source, seconds / TURNS)
+            for _ in range(TURNS)
+        ]
+        per_s, cpu_ms, other_per_s, other_cpu_ms = (median(column) for column in zip(*turns, strict=True))
+        speeds.append(Speed(name, per_s, other_per_s, cpu_ms, other_cpu_ms))
     if progress is not None:
         progress(f"{step_programs} programs")
     started = time.perf_counter()
