@@ -71,6 +71,23 @@ AT_LOADING = {
     "trace": "import sys\nsys.settrace(lambda *a: None)\n",
     "exit hook": "import atexit, os\natexit.register(os._exit, 0)\n",
     "except hook": "import sys, os\nsys.excepthook = lambda *a: os._exit(0)\n",
+    "code of an assert method": (
+        "import unittest\nunittest.TestCase.assertEqual.__code__ = (lambda *a, **k: None).__code__\n"
+        "unittest.TestCase.assertTrue.__code__ = (lambda *a, **k: None).__code__\n"
+    ),
+    "loader": (
+        "import unittest\nclass T(unittest.TestCase):\n    def test(self): pass\n"
+        "unittest.defaultTestLoader.loadTestsFromTestCase = lambda c: unittest.TestSuite([T('test')])\n"
+    ),
+    "harness": (
+        "import __main__, unittest\n[setattr(v, n, lambda *a, **k: '') for v in vars(__main__).values()"
+        " if isinstance(v, type) for n in ('restore', 'changes') if n in vars(v)]\n"
+        "unittest.TestCase.assertEqual = unittest.TestCase.assertTrue = lambda *a: None\n"
+    ),
+    "builtins of the harness": (
+        "import builtins, unittest\nbuiltins.vars = lambda *a: {}\n"
+        "unittest.TestCase.assertEqual = unittest.TestCase.assertTrue = lambda *a: None\n"
+    ),
     "library function": "import math\nmath.isclose = lambda *a: True\n",
 }
 
@@ -89,6 +106,49 @@ def test_what_is_rebound_while_tests_run_is_noticed(sandbox, suite):
     assert reasons(sandbox, "import math\nassert double(1) == 2\n" + ASSERTS, late) == ["tampered"]
     late = "import builtins\ndef double(n):\n    builtins.abs = lambda x: 0\n    return n * 2\n"
     assert reasons(sandbox, ASSERTS, late) == ["tampered"]
+
+
+def test_programs_do_not_find_the_tests(sandbox, suite):
+    agreement = agreement_source("double", RIGHT, [[1], [2]], 0)
+    same = "def double(n):\n    globals()['_tipprobe_same'] = lambda *a: True\n    return 0\n"
+    call = "def double(n):\n    return globals()['_tipprobe_namespace']['double'](n)\n"
+    assert reasons(sandbox, agreement, same, call) == ["wrong_output", "runtime_error"]
+    rebind = "def double(n):\n    TestCases.test_two = lambda s: None\n    return 2\n"
+    assert reasons(sandbox, suite, rebind) == ["runtime_error"]
+    names = "def double(n):\n    own = {'double', '__builtins__', '__name__', '__doc__', '__package__'}\n"
+    names += "    own |= {'__loader__', '__spec__', 'math', 'unittest'}\n"
+    names += "    assert not set(globals()) - own\n    return n * 2\n"
+    assert reasons(sandbox, agreement, names) == ["passed"]
+    assert reasons(sandbox, suite, names) == reasons(sandbox, ASSERTS, names) == ["passed"]
+
+
+FOUND = "import unittest\ndef double(n):\n    tests = unittest.TestCase.__subclasses__()[-1]\n"
+LATE = {
+    "method": "tests.test_two = lambda self: None",
+    "code": "tests.test_two.__code__ = (lambda self: None).__code__",
+    "shadow": "tests.assertTrue = lambda *a: None",
+    "skip": "tests.test_two.__unittest_skip__ = True",
+    "expected failure": "tests.test_two.__unittest_expecting_failure__ = True",
+    "class": "tests.__unittest_expecting_failure__ = True",
+}
+
+
+@pytest.mark.parametrize("trick", LATE)
+def test_test_classes_are_compared_with_what_they_were(sandbox, suite, trick):
+    assert reasons(sandbox, suite, f"{FOUND}    {LATE[trick]}\n    return 2\n") == ["tampered"]
+
+
+def test_tests_may_keep_things_in_their_class(sandbox):
+    set_up = "    @classmethod\n    def setUpClass(cls):\n        cls.x = 1\n        cls.maxDiff = None\n\n"
+    tests = SUITE.replace("    def test_one", set_up + "    def test_one")
+    assert reasons(sandbox, unittest_source(tests), RIGHT, WRONG) == ["passed", "wrong_output"]
+
+
+def test_what_tests_import_is_there_for_the_program_too(sandbox):
+    # The benchmark runs both as one file, and its own solutions count on it.
+    assert reasons(sandbox, ASSERTS, "def double(n):\n    return math.prod([2, n])\n") == ["passed"]
+    own = "class math:\n    prod = max\n\ndef double(n):\n    return math.prod([2, n])\n"
+    assert reasons(sandbox, ASSERTS, own) == ["wrong_output"]
 
 
 def test_tests_must_run_to_their_end(sandbox, suite):
@@ -139,6 +199,20 @@ def test_values_that_claim_to_equal_everything_do_not_agree_with_a_reference(san
     nested = liar.replace("N(0)", "[N(0)]")
     counter = "from collections import Counter\ndef double(n):\n    return 2 * n\n"
     assert reasons(sandbox, tests, liar, nested, counter) == ["wrong_output", "wrong_output", "passed"]
+    module = liar.replace("    def", "    __module__ = 'numpy'\n    def")
+    meta = "class M(type):\n    __flags__ = 0\n    __hash__ = type.__hash__\n"
+    meta += "    def __eq__(self, other): return True\n\n"
+    meta += module.replace("(int)", "(int, metaclass=M)")
+    proxy = liar.replace("return N(0)", "global x; x = N(0); import weakref; return weakref.proxy(x)")
+    array = liar.replace("return N(0)", "import numpy; return numpy.array([N(0)], dtype=object)")
+    raw = "class N(bytes):\n    def __eq__(self, other): return True\n\ndef double(n):\n    return N()\n"
+    scalar = "import numpy\ndef double(n):\n    return numpy.int64(2 * n)\n"
+    proxy = proxy.replace("N(int)", "N").replace("N(0)", "N()")
+    liars = (module, meta, proxy, array, raw)
+    assert reasons(sandbox, tests, *liars) == ["wrong_output"] * len(liars)
+    assert reasons(sandbox, tests, scalar) == ["passed"]
+    emptied = "import copy\ncopy._deepcopy_dispatch[list] = lambda x, memo: [0]\n"
+    assert reasons(sandbox, tests, emptied + "def double(n): return 0 * n\n") == ["wrong_output"]
     whole = "from collections import Counter\ndef double(n):\n    return Counter({n: 1})\n"
     assert reasons(sandbox, agreement_source("double", whole, [[1]], 0), whole) == ["passed"]
     assert reasons(sandbox, agreement_source("double", whole, [[1]], 0), "def double(n): return {n: 1}") == [

@@ -1,10 +1,12 @@
 """Runs a program and the tests that must share its process: source for the sandbox, which imports nothing of
 this package (`tipprobe.problems.inprocess.guarded_source`).
 
-Everything the tests rely on is imported and remembered before the program is loaded: what the program
-rebinds then is put back, what it rebinds while the tests run is noticed at the end, and only this file, which
-knows a token, says how it went.  A program that searches the frames below it for that token can still forge
-the outcome: a process cannot keep a secret from itself.
+It runs in a namespace that no module holds, with builtins of its own.  Everything the tests rely on is
+imported and remembered before the program is loaded: what the program rebinds then is put back, what it
+rebinds while the tests run is noticed at the end.  Program and tests have a namespace each: the tests see
+what the program defined, the program sees nothing of the tests.  Only this file, which knows a token, says
+how it went.  A program that walks the frames below it, or the heap, can still find token and tests: a process
+cannot keep a secret from itself.
 """
 
 import builtins
@@ -16,7 +18,7 @@ import traceback
 import types
 
 
-def run(program, tests, token, guarded, entry_point):
+def run(program, tests, token, guarded, entry_point, imports=()):
     """Load `program`, run `tests` on it, and print ``<token> <outcome> <detail>`` as a line of its own.
 
     Outcomes: ``passed``, ``wrong_output`` (an assertion failed), ``runtime_error``, ``compile_error``,
@@ -24,10 +26,12 @@ def run(program, tests, token, guarded, entry_point):
 
     Args:
         program: source that a model wrote.
-        tests: the benchmark's source, run in the program's module.
+        tests: the benchmark's source.
         token: says that a line comes from here.
         guarded: names of the modules that the tests use.
         entry_point: the function under test, which may be called like a builtin.
+        imports: statements of the tests.  The benchmark runs program and tests as one file, so the program
+            finds what they import.
     """
     write, fail = os.write, traceback.print_exc
 
@@ -45,10 +49,13 @@ def run(program, tests, token, guarded, entry_point):
     try:
         code = compile(program, "candidate.py", "exec", dont_inherit=True)
         outcome = ""
+        for statement in imports:
+            with contextlib.suppress(Exception):  # the tests will say so
+                exec(statement, module.__dict__)
         exec(code, module.__dict__)
         memory.restore()
-        module = memory.module_for_tests(module, entry_point)
-        exec(compile(tests, "tests.py", "exec", dont_inherit=True), module.__dict__)
+        namespace = namespace_for_tests(module, entry_point)
+        exec(compile(tests, "tests.py", "exec", dont_inherit=True), namespace)
     except BaseException as error:
         changed = memory.changes(module.__dict__)
         memory.restore()
@@ -58,6 +65,8 @@ def run(program, tests, token, guarded, entry_point):
             outcome, detail = "missing_library", error.name.partition(".")[0]
         elif type(error).__name__ == "NoTestsRan":
             outcome = "no_tests"
+        elif type(error).__name__ == "Tampered":
+            outcome, detail = "tampered", f"TestCases.{error}"
         elif changed:
             outcome, detail = "tampered", changed
         elif isinstance(error, SystemExit):
@@ -86,7 +95,7 @@ class Memory:
         if "unittest" in self.modules:
             family = {n: m for n, m in sys.modules.items() if n.split(".")[0] == "unittest"}
             self.modules |= family
-        self.places = [(module, True, functions(module)) for module in self.modules.values()]
+        self.places = [(module, True, remembered(functions(module))) for module in self.modules.values()]
         classes = {
             value: None
             for name, module in self.modules.items()
@@ -94,25 +103,27 @@ class Memory:
             for value in vars(module).values()
             if isinstance(value, type) and value.__module__.split(".")[0] == "unittest"
         }
-        self.places += [(cls, False, dict(vars(cls))) for cls in classes]
+        self.places += [(cls, False, remembered(vars(cls))) for cls in classes]
 
     def differences(self):
-        """Yield (owner, name, value before or None, value now or None) of everything that was rebound."""
+        """Yield (owner, name, value before or None, what its function was like, value now or None) of
+        everything that was rebound, or whose code was replaced."""
         for owner, is_module, before in self.places:
             now = vars(owner)
-            for name, value in before.items():
-                if now.get(name) is not value:
-                    yield owner, name, value, now.get(name)
+            for name, (value, inside) in before.items():
+                replaced = any(a is not b for a, b in zip(inside, inside_of(value), strict=True))
+                if replaced or now.get(name) is not value:
+                    yield owner, name, value, inside, now.get(name)
             if not is_module:
                 for name in [name for name in now if name not in before and name not in CACHES]:
-                    yield owner, name, None, now[name]
+                    yield owner, name, None, (), now[name]
 
     def changes(self, namespace):
         """Return the first name that the program rebound, ``""`` if there is none.
 
         Beyond builtins and unittest only what the program itself defined counts: libraries rebind, too.
         """
-        for owner, name, _, now in self.differences():
+        for owner, name, _, _, now in self.differences():
             where = (
                 getattr(owner, "__module__", owner.__name__) if isinstance(owner, type) else owner.__name__
             )
@@ -125,27 +136,24 @@ class Memory:
         """Put everything back."""
         sys.settrace(None)
         sys.setprofile(None)
-        for owner, name, before, _ in list(self.differences()):
-            if before is None:
+        for owner, name, before, inside, now in list(self.differences()):
+            if before is None and not inside:
                 delattr(owner, name)
-            else:
+                continue
+            if now is not before:
                 setattr(owner, name, before)
+            if inside:
+                function = function_in(before)
+                function.__code__, function.__defaults__, function.__kwdefaults__ = inside
         sys.modules.update(self.modules)
 
-    def module_for_tests(self, module, entry_point):
-        """Return the program's module; where it shadows builtins other than `entry_point`, a copy that does
-        not."""
-        namespace = vars(module)
-        namespace["__builtins__"] = builtins
-        shadows = {name for name in vars(builtins) if name in namespace and not name.startswith("__")}
-        shadows.discard(entry_point)
-        if not shadows:
-            return module
-        tests = types.ModuleType("tests")
-        tests.__dict__.update({name: value for name, value in namespace.items() if name not in shadows})
-        tests.__dict__["__name__"] = "tests"
-        sys.modules["tests"] = tests
-        return tests
+
+def namespace_for_tests(module, entry_point):
+    """Return globals for the tests: what the program defined, apart from shadows of builtins other than
+    `entry_point`.  It goes by the program's name, so that tests can patch what the program uses."""
+    vars(module)["__builtins__"] = builtins
+    shadows = {name for name in vars(builtins) if not name.startswith("__")} - {entry_point}
+    return {name: value for name, value in vars(module).items() if name not in shadows}
 
 
 #: Attributes that classes get by being used.
@@ -155,3 +163,23 @@ CACHES = frozenset({"_abc_impl", "__abstractmethods__", "_classSetupFailed", "_c
 def functions(module):
     """Return what can be called in a module; the rest is state, which may change."""
     return {name: value for name, value in vars(module).items() if callable(value)}
+
+
+def remembered(names):
+    """Return {name: (value, what its function is like)}."""
+    return {name: (value, inside_of(value)) for name, value in names.items()}
+
+
+def function_in(value):
+    """Return the function written in Python that `value` is or wraps, None if there is none."""
+    if type(value) in (staticmethod, classmethod):
+        value = value.__func__
+    elif type(value) is property:
+        value = value.fget
+    return value if type(value) is types.FunctionType else None
+
+
+def inside_of(value):
+    """Return what a function can have replaced without being another object, () for anything else."""
+    function = function_in(value)
+    return () if function is None else (function.__code__, function.__defaults__, function.__kwdefaults__)

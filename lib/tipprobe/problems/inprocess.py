@@ -2,10 +2,10 @@
 
 Three benchmarks need it: evalplus publishes hundreds of inputs a problem without outputs, and asks whether a
 program agrees with the reference on each; BigCodeBench publishes `unittest` classes; MBPP and AceCode hold
-asserts that mean something else once they are rewritten.  One process runs program and tests, so a harness
-undoes or notices what the program does to them (`tipprobe.problems.harness`).  A program that sets out to
-cheat can still find the reference or the harness in memory; one that a model wrote to solve the problem does
-not.
+asserts that mean something else once they are rewritten.  One process runs program and tests, in a namespace
+each, and a harness undoes or notices what the program does to them (`tipprobe.problems.harness`).  A program
+that walks frames or the heap can still find the reference or the harness; one that a model wrote to solve the
+problem does not.
 """
 
 from __future__ import annotations
@@ -18,59 +18,74 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from tipprobe.problems.asserts import NotCalls, parse
+from tipprobe.problems.asserts import NotCalls, imports_of, parse
 from tipprobe.sandbox.worker.literals import decode_arguments
 
 _AGREEMENT = '''
-def _tipprobe_plain(value):
-    """Whether no part of a value is of a class that could say itself what it equals."""
+def agree(candidate, reference_source, name, inputs, tolerance, view):
     import marshal
     from collections import Counter, OrderedDict, defaultdict
 
-    try:
-        marshal.dumps(value)  # knows exact built-in types only, and is fast
-        return True
-    except ValueError:
-        pass
-    kind = type(value)
-    if kind in (dict, Counter, OrderedDict, defaultdict):
-        return all(_tipprobe_plain(k) and _tipprobe_plain(v) for k, v in dict.items(value))
-    if kind in (list, tuple, set, frozenset):
-        return all(map(_tipprobe_plain, value))
-    made_in_python = kind.__flags__ & 1 << 9
-    return not made_in_python or kind.__module__ == "numpy"
+    dumps, loads = marshal.dumps, marshal.loads
+    made_in_python = 1 << 9  # the flag of such a class
 
+    def strange(value):
+        """Return the ids of the classes in a value that might say themselves what they equal."""
+        kind = type(value)
 
-def _tipprobe_same(given, wanted, tolerance):
-    """Equal, or as close as the benchmark allows; the types of floats and of sequences must agree then."""
-    if given == wanted:
-        return True
-    if isinstance(wanted, float) and not tolerance:
-        tolerance = 1e-6
-    if isinstance(wanted, (list, tuple)):
-        if not tolerance and wanted and all(isinstance(item, float) for item in wanted):
+        def among(*kinds):  # a class can have an == of its own, too
+            return any(kind is one for one in kinds)
+
+        if among(dict, Counter, OrderedDict, defaultdict):
+            items = [*dict.keys(value), *dict.values(value)]
+        elif among(list, tuple, set, frozenset):
+            items = value
+        elif among(int, float, complex, str, bytes, bool, range, type(None)):
+            return set()
+        else:
+            # numpy's scalars were compiled: what is written in Python has the flag, whatever it calls itself.
+            compiled = type(kind) is type and not kind.__flags__ & made_in_python
+            scalar = compiled and kind.__module__ == "numpy" and kind.__name__ not in ("ndarray", "void")
+            return set() if scalar else {id(kind)}
+        return set().union(*map(strange, items))
+
+    def same(given, wanted, tolerance):
+        """Equal, or as close as the benchmark allows; types of floats and of sequences must agree then."""
+        if given == wanted:
+            return True
+        if isinstance(wanted, float) and not tolerance:
             tolerance = 1e-6
-        return (
-            tolerance > 0
-            and type(given) is type(wanted)
-            and len(given) == len(wanted)
-            and all(_tipprobe_same(a, b, tolerance) for a, b in zip(given, wanted))
-        )
-    if not tolerance or type(given) is not type(wanted) or not isinstance(wanted, (int, float)):
-        return False
-    both_nan = given != given and wanted != wanted
-    return both_nan or abs(given - wanted) <= tolerance + 1e-7 * abs(wanted)
+        if isinstance(wanted, (list, tuple)):
+            if not tolerance and wanted and all(isinstance(item, float) for item in wanted):
+                tolerance = 1e-6
+            return (
+                tolerance > 0
+                and type(given) is type(wanted)
+                and len(given) == len(wanted)
+                and all(same(a, b, tolerance) for a, b in zip(given, wanted))
+            )
+        if not tolerance or type(given) is not type(wanted) or not isinstance(wanted, (int, float)):
+            return False
+        both_nan = given != given and wanted != wanted
+        return both_nan or abs(given - wanted) <= tolerance + 1e-7 * abs(wanted)
 
+    def agrees(given, wanted):
+        try:
+            copy = loads(dumps(given))  # exact built-in types only, what else has a buffer becomes bytes
+        except ValueError:
+            pass
+        else:
+            if type(copy) is type(given) and same(view(copy), view(wanted), tolerance):
+                return True
+        return strange(given) <= strange(wanted) and same(view(given), view(wanted), tolerance)
 
-def _tipprobe_agree(candidate, reference, inputs, tolerance, view):
-    from copy import deepcopy
-
-    for arguments in inputs:
-        wanted = reference(*deepcopy(arguments))
-        given = candidate(*deepcopy(arguments))
-        plain = _tipprobe_plain(given) or not _tipprobe_plain(wanted)
-        if not plain or not _tipprobe_same(view(given), view(wanted), tolerance):
-            raise AssertionError("disagrees with the reference on " + repr(arguments)[:200])
+    namespace = {}
+    exec(reference_source, namespace)
+    reference = namespace[name]
+    for packed in [dumps(arguments) for arguments in inputs]:
+        wanted = reference(*loads(packed))
+        if not agrees(candidate(*loads(packed)), wanted):
+            raise AssertionError("disagrees with the reference on " + repr(loads(packed))[:200])
 '''
 
 _VIEWS = {
@@ -80,18 +95,45 @@ _VIEWS = {
 }
 
 _UNITTEST = """
-import unittest as _tipprobe_unittest
 
-_tipprobe_result = _tipprobe_unittest.TextTestRunner(verbosity=0).run(
-    _tipprobe_unittest.defaultTestLoader.loadTestsFromTestCase(TestCases)
-)
+def _tipprobe_run(suite_class):
+    import unittest
 
+    flags = ("__unittest_skip__", "__unittest_expecting_failure__")
 
-class NoTestsRan(Exception):
-    pass
+    class NoTestsRan(Exception):
+        pass
 
+    class Tampered(Exception):
+        pass
 
-def _tipprobe_judge(result):
+    def contents():
+        found = {}
+        for owner in suite_class.__mro__:
+            if owner.__module__.partition(".")[0] not in ("unittest", "builtins"):
+                for name, value in vars(owner).items():
+                    function = getattr(value, "__func__", value)
+                    marks = [getattr(function, flag, None) for flag in flags]
+                    found[owner, name] = (value, getattr(function, "__code__", None), *marks)
+        return found
+
+    def check_contents(before):
+        after = contents()
+        for key, parts in before.items():
+            if any(a is not b for a, b in zip(parts, after.get(key, (None,) * 4))):
+                raise Tampered(key[1])
+        for owner, name in after:
+            if (owner, name) not in before and (
+                name in flags or (hasattr(unittest.TestCase, name) and callable(after[owner, name][0]))
+            ):
+                raise Tampered(name)
+
+    before = contents()
+    suite = unittest.TestLoader().loadTestsFromTestCase(suite_class)
+    skipped = {case.id() for case in suite if getattr(getattr(case, case._testMethodName), flags[0], False)}
+    count = suite.countTestCases()
+    result = unittest.TextTestRunner(verbosity=0).run(suite)
+    check_contents(before)
     for kind, problems in (("failed", result.failures), ("ended in an error", result.errors)):
         for case, text in problems:
             lines = text.strip().split("\\n")
@@ -105,13 +147,15 @@ def _tipprobe_judge(result):
         raise AssertionError("a test that is expected to fail passed")
     if result.testsRun == len(result.skipped):
         raise NoTestsRan("no test ran")
+    if result.testsRun != count:
+        raise AssertionError("%d of %d tests ran" % (result.testsRun, count))
     for case, reason in result.skipped:
         # A test marked with @skip says so on its own; any other skip was made while the program ran.
-        if not getattr(getattr(case, case._testMethodName, None), "__unittest_skip__", False):
+        if case.id() not in skipped:
             raise AssertionError(str(case).split()[0] + " was skipped: " + reason)
 
 
-_tipprobe_judge(_tipprobe_result)
+_tipprobe_run(TestCases)
 """
 
 _ROOT = """
@@ -128,9 +172,17 @@ def guarded_source(
 
     See `tipprobe.problems.harness.run` for what it says, and `outcome_of` for reading it.
     """
-    guarded = sorted(imported_names(test_code, reference or ""))
-    call = f"run({program!r}, {test_code!r}, {token!r}, {guarded!r}, {entry_point!r})"
-    return f"{_harness()}\n\n{call}\n"
+    guarded = set(imported_names(test_code, reference or ""))
+    if ".testing" in test_code:  # numpy.testing and the like, reached through their packages
+        guarded |= {f"{name}.testing" for name in guarded if "." not in name}
+    imports = imports_of(test_code).split("\n")
+    task = (program, test_code, token, sorted(guarded), entry_point, imports)
+    # One expression, so that no name of the harness stays in __main__, and builtins of its own.
+    return (
+        f"exec(compile({_harness()!r}, 'harness.py', 'exec'), "
+        "{'__name__': 'harness', '__builtins__': dict(vars(__import__('builtins'))), "
+        f"'task': {task!r}}})\n"
+    )
 
 
 def outcome_of(stdout: bytes, token: str) -> tuple[str, str] | None:
@@ -144,7 +196,7 @@ def outcome_of(stdout: bytes, token: str) -> tuple[str, str] | None:
 
 @cache
 def _harness() -> str:
-    return Path(__file__).with_name("harness.py").read_text(encoding="utf-8")
+    return Path(__file__).with_name("harness.py").read_text(encoding="utf-8") + "\n\nrun(*task)\n"
 
 
 def imported_names(*sources: str) -> set[str]:
@@ -160,10 +212,10 @@ def imported_names(*sources: str) -> set[str]:
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module)
-            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "exec" and node.args:
-                inner = node.args[0]  # the reference that `agreement_source` brings
-                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-                    names |= imported_names(inner.value)
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("exec", "agree"):
+                for inner in node.args:  # the reference that `agreement_source` brings
+                    if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                        names |= imported_names(inner.value)
     return names - {"__future__"}
 
 
@@ -197,12 +249,11 @@ def agreement_source(
         tolerance: absolute tolerance for floats; 0 allows floats the benchmark's usual 1e-6.
         view: what of a result counts: its ``value``, the ``set`` of its items, or its ``truth``.
     """
+    check = f"{_AGREEMENT}\nagree(candidate, {reference!r}, {entry_point!r}, inputs, {tolerance!r}, view)\n"
     return (
         "inf, nan = float('inf'), float('nan')\n"
-        f"_tipprobe_namespace = {{}}\nexec({reference!r}, _tipprobe_namespace)\n"
-        f"{_AGREEMENT}\n\n"
-        f"_tipprobe_agree({entry_point}, _tipprobe_namespace[{entry_point!r}], {inputs!r}, "
-        f"{tolerance!r}, {_VIEWS[view]})\n"
+        f"exec({check!r}, {{'__builtins__': dict(vars(__import__('builtins'))), "
+        f"'candidate': {entry_point}, 'view': {_VIEWS[view]}, 'inputs': {inputs!r}}})\n"
     )
 
 
