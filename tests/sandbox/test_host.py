@@ -2,11 +2,13 @@
 
 import os
 import resource
+import shutil
 import signal
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import nbformat
 import psutil
@@ -15,6 +17,7 @@ from nbclient import NotebookClient
 
 from tipprobe.errors import SandboxError
 from tipprobe.sandbox import Job, Limits, Sandbox
+from tipprobe.sandbox import pool as pool_module
 
 LOOP = Job("while True: pass", ("",), limits=Limits(cpu_s=0.1))
 
@@ -98,6 +101,38 @@ def test_an_interpreter_that_does_not_work_is_no_verdict(monkeypatch):
         pytest.raises(SandboxError, match="did not start"),
     ):
         pool.run([Job("print(1)", ("",))])
+
+
+def break_set_up(monkeypatch, folder, condition):
+    """Let children of supervisors fail before their program begins, where `condition` holds."""
+    shutil.copytree(Path(pool_module._WORKER).parent, folder / "worker")
+    worker = folder / "worker" / "main.py"
+    text = worker.read_text(encoding="utf-8")
+    line = "        random.seed(job.seed)\n"
+    assert text.count(line) == 1
+    worker.write_text(text.replace(line, f"        if {condition}: raise OSError('on purpose')\n{line}"))
+    monkeypatch.setattr(pool_module, "_WORKER", str(worker))
+
+
+def test_a_set_up_that_fails_with_one_program_only_is_that_programs_doing(monkeypatch, tmp_path):
+    break_set_up(monkeypatch, tmp_path, "b'breaks' in job.source")
+    with Sandbox(1, min_isolation="process", max_isolation="process") as pool:
+        broken, fine = pool.run([Job("# breaks", ("1", "2")), Job("print(input())", ("fine",))])
+    assert [run.status for run in broken] == ["runtime_error"] * 2
+    assert (
+        "with this program, and no other" in broken[0].stderr_tail and "on purpose" in broken[0].stderr_tail
+    )
+    assert fine[0].stdout == b"fine\n"
+
+
+@pytest.mark.parametrize("condition", ["job.memory_mb == 77", "job.inputs[0] == b'cursed'"])
+def test_a_set_up_that_fails_with_any_program_is_no_verdict(monkeypatch, tmp_path, condition):
+    break_set_up(monkeypatch, tmp_path, condition)
+    with (
+        Sandbox(1, min_isolation="process", max_isolation="process") as pool,
+        pytest.raises(SandboxError, match=r"(?s)5 sandbox workers died.*on purpose"),
+    ):
+        pool.run([Job("print(1)", ("cursed",), limits=Limits(memory_mb=77))])
 
 
 def test_a_forked_copy_starts_workers_of_its_own(sandbox):

@@ -22,7 +22,7 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
@@ -488,19 +488,39 @@ class _Slot:
         task.deaths += 1
         if task.deaths < MAX_DEATHS:
             return False
-        if code != wire.EXIT_SUPERVISOR_DIED:
+        words = self._current.last_words() or "nothing"
+        self.discard()
+        # Every time, this program was what ran when its supervisor died (or its compilation exceeded limits).
+        if code == wire.EXIT_SUPERVISOR_DIED and not task.compiled:
+            blame = Run("compile_error", stderr_tail="compiling the program exceeded its limits")
+        elif code == wire.EXIT_SUPERVISOR_DIED:
+            blame = Run("signal", signal=9, stderr_tail="the program killed the process that supervises it")
+        elif code == wire.EXIT_INFRASTRUCTURE and task.compiled and self._another_program_works():
+            why = words.rpartition("\n")[2]
+            blame = Run(
+                "runtime_error", stderr_tail=f"the sandbox fails with this program, and no other: {why}"
+            )
+        else:
             raise SandboxError(
                 f"{MAX_DEATHS} sandbox workers died (last exit code {code}) over the program that begins "
-                f"{task.job.source[:60]!r}; the last one said: {self._current.last_words() or 'nothing'}"
+                f"{task.job.source[:60]!r}; the last one said: {words}"
             )
-        # Every time, this program was what ran when its supervisor died (or its compilation exceeded limits).
-        self.discard()
-        if not task.compiled:
-            blame = Run("compile_error", stderr_tail="compiling the program exceeded its limits")
-        else:
-            blame = Run("signal", signal=9, stderr_tail="the program killed the process that supervises it")
         task.runs = [run or blame for run in task.runs]
         return True
+
+    def _another_program_works(self) -> bool:
+        """Whether an empty program can be set up on the input that the current one could not, in a worker of
+        its own."""
+        task = self._task
+        text = task.job.inputs[task.runs.index(None)] if None in task.runs else ""
+        with closing(_Slot(self._standard)) as slot, selectors.DefaultSelector() as selector:
+            slot.start(_Task(Job("", (text,), limits=task.job.limits)), None)
+            selector.register(slot.socket, selectors.EVENT_READ, slot)
+            finished = None
+            while finished is None:
+                for ready in _readable(selector):
+                    finished = ready.receive()
+            return finished and slot.release().runs[0].ok
 
     def release(self) -> _Task:
         """Return the task this slot held."""
