@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tipprobe.errors import SandboxError
-from tipprobe.sandbox.isolation import IsolationReport, Level, default_min_isolation
+from tipprobe.sandbox.isolation import LEVELS, IsolationReport, Level, default_min_isolation
 from tipprobe.sandbox.pool import Sandbox
-from tipprobe.sandbox.types import Job, Run
+from tipprobe.sandbox.types import Job, Run, StopWhen
 
 BATCH = 16  # programs a task: some 0.3 s of work, so that sending it costs little
 
@@ -45,6 +45,8 @@ class BatchResult:
 def run_batch(jobs: Sequence[Job], *, workers: int = 1, min_isolation: Level | None = None) -> BatchResult:
     """Run jobs in this process's own pool, which is made at the first call and lasts as long as the process.
 
+    Threads that call this at the same time have a pool each.
+
     Args:
         jobs: programs with their inputs.
         workers: worker processes of the pool; one where there is a process per core, 0 (one per core) where
@@ -55,14 +57,25 @@ def run_batch(jobs: Sequence[Job], *, workers: int = 1, min_isolation: Level | N
         IsolationError: this machine isolates less than `min_isolation`.
         SandboxError: the machinery failed.
     """
-    key = (os.getpid(), workers, min_isolation)
-    if key not in _POOLS:
-        _POOLS[key] = Sandbox(workers, min_isolation=min_isolation)
-    pool = _POOLS[key]
-    return BatchResult(pool.run(jobs), socket.gethostname(), pool.isolation)
+    with _pool(workers, min_isolation) as pool:
+        return BatchResult(pool.run(jobs), socket.gethostname(), pool.isolation)
 
 
-_POOLS: dict[tuple[int, int, Level | None], Sandbox] = {}
+@contextmanager
+def _pool(workers: int, min_isolation: Level | None) -> Iterator[Sandbox]:
+    """A pool of this process that nobody else uses meanwhile: threads that overlap get one each."""
+    idle = _IDLE.setdefault((os.getpid(), workers, min_isolation), [])
+    try:
+        pool = idle.pop()
+    except IndexError:
+        pool = Sandbox(workers, min_isolation=min_isolation)
+    try:
+        yield pool
+    finally:
+        idle.append(pool)
+
+
+_IDLE: dict[tuple[int, int, Level | None], list[Sandbox]] = {}
 
 
 @dataclass
@@ -70,26 +83,72 @@ class ClusterExecutor:
     """An `Executor` that cuts jobs into batches and has them run elsewhere.
 
     Attributes:
-        map_batches: runs batches somewhere, returns their results in order.
+        map_batches: runs batches somewhere, gives their results in order.
         batch: programs a task.
-        isolation: what was proven on each machine that has run something, by name.
+        isolation: what was proven on each machine that has run something, by name; where its processes
+            differ, what holds for the weakest.
     """
 
-    map_batches: Callable[[list[Sequence[Job]]], Sequence[BatchResult]]
+    map_batches: Callable[[list[Sequence[Job]]], Iterable[BatchResult]]
     batch: int = BATCH
     isolation: dict[str, IsolationReport] = field(default_factory=dict)
 
-    def run(self, jobs: Sequence[Job]) -> list[list[Run]]:
+    def run(
+        self,
+        jobs: Sequence[Job],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        stop_when: StopWhen | None = None,
+    ) -> list[list[Run]]:
         """Run every job on every one of its inputs; one list a job, one `Run` an input, in order.
+
+        With `stop_when` programs run on their first input, then on the next, the next two, the next four, ...
+        as long as it does not stop them: it stays in this process, and so does what it knows.
+
+        Args:
+            jobs: programs with their inputs.
+            progress: called with (jobs done, jobs in all) as batches come back.
+            stop_when: as for `Sandbox.run`, but of equal jobs each is asked about; some inputs behind the one
+                where it stops a job may have run in vain, and are ``skipped`` all the same.
 
         Raises:
             IsolationError: a machine isolates less than was asked for.
             SandboxError: the machinery failed, there or on the way.
         """
+        results = [[_SKIPPED] * len(job.inputs) for job in jobs]
+        going = [number for number, job in enumerate(jobs) if job.inputs]
+        done = len(jobs) - len(going)
+        start, stop = 0, 1 if stop_when else max((len(job.inputs) for job in jobs), default=0)
+        while going:
+            unsettled = []
+            pieces = [replace(jobs[number], inputs=jobs[number].inputs[start:stop]) for number in going]
+            for number, runs in zip(going, self._run_batches(pieces), strict=True):
+                stopped = False
+                for place, run in enumerate(runs, start):
+                    results[number][place] = run
+                    stopped = stop_when is not None and stop_when(number, place, run)
+                    if stopped:
+                        break
+                if not stopped and stop < len(jobs[number].inputs):
+                    unsettled.append(number)
+                    continue
+                done += 1
+                if progress is not None:
+                    progress(done, len(jobs))
+            going, start, stop = unsettled, stop, 2 * stop
+        return results
+
+    def _run_batches(self, jobs: Sequence[Job]) -> Iterator[list[Run]]:
+        """Run all inputs of some jobs; yields a list a job, as batches come back."""
         batches = [jobs[start : start + self.batch] for start in range(0, len(jobs), self.batch)]
-        results = self.map_batches(batches)
-        self.isolation |= {result.node: result.isolation for result in results}
-        return [runs for result in results for runs in result.runs]
+        for result in self.map_batches(batches):
+            known = self.isolation.get(result.node)
+            if known is None or LEVELS.index(result.isolation.level) < LEVELS.index(known.level):
+                self.isolation[result.node] = result.isolation
+            yield from result.runs
+
+
+_SKIPPED = Run("skipped")
 
 
 @contextmanager
@@ -106,7 +165,11 @@ def joblib_executor(
     import joblib
 
     task = joblib.delayed(partial(run_batch, workers=1, min_isolation=min_isolation))
-    with joblib.Parallel(n_jobs=n_jobs) as parallel:
+    try:
+        parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator")
+    except ValueError:  # a backend that gives its results all together
+        parallel = joblib.Parallel(n_jobs=n_jobs)
+    with parallel:
         yield ClusterExecutor(lambda batches: parallel(task(jobs) for jobs in batches), batch)
 
 
@@ -148,9 +211,9 @@ def ray_executor(*, min_isolation: Level | None = None, batch: int = BATCH) -> I
         raise SandboxError(f"the Ray cluster has no CPU to run programs on: {ray.cluster_resources()}")
     pool = ActorPool(nodes)
 
-    def map_batches(batches: list[Sequence[Job]]) -> list[BatchResult]:
+    def map_batches(batches: list[Sequence[Job]]) -> Iterator[BatchResult]:
         try:
-            return list(pool.map(lambda node, jobs: node.run.remote(jobs), batches))
+            yield from pool.map(lambda node, jobs: node.run.remote(jobs), batches)
         except RayActorError as error:
             raise SandboxError(f"an actor of the Ray cluster died twice: {error}") from error
 
