@@ -142,6 +142,29 @@ def test_long_outputs_vote_by_hash():
     assert key == vote_key(printed("word " * 1000 + "\n"), PRINTS)
 
 
+@pytest.mark.parametrize("end", ["x", "", ".5", "e", ".x", "e5x", " 2"])
+def test_long_tokens_are_read_in_one_pass(end):
+    # With a pattern that backtracks over the digits this would take hours.
+    text = "1" * 1_000_000 + end
+    assert is_correct(printed(text), text, PRINTS)
+    assert not is_correct(printed("." + text), "3", PRINTS)
+
+
+@pytest.mark.parametrize(
+    "token", ["1", "-1", "0", "10", "1.", "1.5", ".5", "-.5", "0.0", "1e5", "1.e-5", ".5E+9"]
+)
+def test_tokens_that_are_numbers(token):
+    assert canonical(token, PRINTS) == canonical(f" {token}", PRINTS)
+    assert canonical(f"{token}  {token}", PRINTS).count("  ") == 0
+
+
+@pytest.mark.parametrize(
+    "token", ["", "-", ".", "-.", "e5", "01", "-00", "00.5", "1e", "1e99999", "+1", "1_0", "1.2.3"]
+)
+def test_tokens_that_are_text(token):
+    assert canonical(f"x  {token}", PRINTS) == f"x  {token}".rstrip()
+
+
 def test_canonical_is_idempotent():
     for text in ["1.50 x", "2e3", "-0", "0.1234567890123", "1e-400", "5e9999"]:
         assert canonical(canonical(text, PRINTS), PRINTS) == canonical(text, PRINTS)

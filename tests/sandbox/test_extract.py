@@ -37,3 +37,11 @@ from tipprobe.sandbox import extract_code
 def test_extraction(reply, code, reason):
     got = extract_code(reply)
     assert (got.code, got.reason) == (code, reason)
+
+
+def test_long_replies_are_read_in_one_pass():
+    # Reading the rest of the text again for every line, or for every tag, would take hours.
+    assert extract_code("text here\n" * 200_000 + "```python\nx = 1\n```").code == "x = 1"
+    assert extract_code("<think>" * 200_000).reason == "unclosed_reasoning"
+    assert extract_code("<think>a<thinking>b</think>\n```python\nx = 1\n```").code == "x = 1"
+    assert extract_code("<think>a</think><think>b</think>```python\nx = 1\n```").code == "x = 1"

@@ -92,6 +92,14 @@ def test_values(mode, given, expected, accepted, in_strict):
     assert value(given, expected, "strict") is in_strict
 
 
+@pytest.mark.parametrize("mode", ["strict", "codecontests", "livecodebench", "taco"])
+def test_long_tokens_are_read_in_one_pass(mode):
+    long = "1" * 1_000_000
+    for end in ("x", ".x", "ex"):
+        assert text(long + end, long + end, mode)
+        assert not text(long + end, "7", mode)
+
+
 def test_leaving_by_exit_code_counts_in_one_mode_only():
     left = Run("runtime_error", stdout=b"5\n", exit_code=3)
     raised = Run(

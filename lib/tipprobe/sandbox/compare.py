@@ -36,9 +36,9 @@ DEFAULT_TOLERANCE = (
 SIGNIFICANT_DIGITS = 10
 _LONGEST_KEY = 1_000  # characters; longer canonical texts are replaced by their hash in votes
 
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)?(?:(?<=[0-9])\.?|\.(?=[0-9]))[0-9]*(?:[eE][+-]?[0-9]{1,4})?")
+# No two parts can match the same characters, so a long token that is no number is refused in one pass.
+_NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,4})?")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_LEADING_ZEROS = re.compile(r"-?0[0-9]")
 _ROUND = Context(prec=SIGNIFICANT_DIGITS)
 _BLANKS = re.compile(r"([ \t]+)")
 
@@ -204,7 +204,7 @@ def _canonical_number(token: str) -> str | None:
 
 def _number(token: str) -> Decimal | None:
     """Return the exact value of a number token, None if it is text."""
-    if not _NUMBER.fullmatch(token) or _LEADING_ZEROS.match(token):
+    if not _NUMBER.fullmatch(token):
         return None
     return Decimal(token)
 

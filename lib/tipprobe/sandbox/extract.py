@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*(.*)$")
-_REASONING = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
+_REASONING = re.compile(r"<(think|thinking|reasoning)>")
 _REASONING_OPEN = re.compile(r"^[ \t]*<(?:think|thinking|reasoning)>", re.MULTILINE)
 _REASONING_CLOSE = re.compile(r"</(?:think|thinking|reasoning)>")
 _PYTHON_TAGS = frozenset({"python", "python3", "python2", "py", "py3", "pypy", "pypy3", "cpython", "ipython"})
@@ -43,13 +43,13 @@ class _Block:
     tag: str  # lower-cased language tag, "" if there is none
     code: str
     closed: bool
-    before: str  # the reply's text before the fence
+    before: str  # of the first block: the reply's text before the fence
 
 
 def extract_code(reply: str) -> Extraction:
     """Return the program in a reply; never raises, whatever the text."""
     text = _ANSI.sub("", reply).replace("\r\n", "\n")
-    text = _REASONING.sub("", text)
+    text = _without_reasoning(text)
     if _REASONING_OPEN.search(text):
         return Extraction(None, "unclosed_reasoning")
     text = _REASONING_CLOSE.split(text)[-1]  # the prompt had opened the reasoning
@@ -70,6 +70,22 @@ def extract_code(reply: str) -> Extraction:
     return Extraction(None, "no_code")
 
 
+def _without_reasoning(text: str) -> str:
+    """Return a reply without its closed stretches of reasoning."""
+    kept, place, unclosed = [], 0, set()
+    for opening in _REASONING.finditer(text):
+        tag = opening[1]
+        if opening.start() < place or tag in unclosed:
+            continue
+        end = text.find(f"</{tag}>", opening.end())
+        if end < 0:
+            unclosed.add(tag)  # nor will a later one be closed: one search a tag, not one an opening
+            continue
+        kept.append(text[place : opening.start()])
+        place = end + len(f"</{tag}>")
+    return "".join([*kept, text[place:]])
+
+
 def _blocks(text: str) -> list[_Block]:
     """Split a reply into its fenced blocks."""
     lines = text.split("\n")
@@ -77,10 +93,10 @@ def _blocks(text: str) -> list[_Block]:
     number = 0
     while number < len(lines):
         opening = _FENCE.match(lines[number])
-        before = "\n".join(lines[:number])
         number += 1
         if not opening:
             continue
+        before = "" if blocks else "\n".join(lines[: number - 1])
         indent, fence, info = opening[1], opening[2], opening[3].strip()
         if info.endswith(fence):  # a whole block on one line
             blocks.append(_Block(*_split_info(info[: -len(fence)].rstrip()), True, before))

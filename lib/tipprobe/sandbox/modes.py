@@ -78,7 +78,7 @@ LIVECODEBENCH_PRELUDE = (
 
 # --- CodeContests -----------------------------------------------------------------------------------------
 
-_C_DOUBLE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?(?:inf|infinity|nan)", re.ASCII)
+_C_DOUBLE = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:e[+-]?\d++)?|[+-]?(?:inf|infinity|nan)", re.ASCII)
 
 
 def codecontests_text(actual: str, expected: str) -> bool:
