@@ -3,7 +3,7 @@
 import pytest
 
 from tipprobe.sandbox import Job, Run
-from tipprobe.sandbox.recheck import Recheck, may_vary, run_rechecked
+from tipprobe.sandbox.recheck import Recheck, any_first_input, may_vary, run_rechecked
 
 LUCKY = "import random\nprint(random.random())"
 FIXED = "import random\nrandom.seed(3)\nprint(random.random())"
@@ -19,7 +19,21 @@ class Recorder:
 
 @pytest.mark.parametrize(
     ("source", "expected"),
-    [("print(int(input()))", False), (LUCKY, True), ("print(id(1))", True), ("idea = 1", False)],
+    [
+        ("print(int(input()))", False),
+        ("import sys\nprint(sys.stdin.readline())", False),
+        (LUCKY, True),
+        ("print(id(1))", True),
+        ("idea = 1", False),
+        ("from threading import Thread", True),
+        ("import multiprocessing as mp", True),
+        ("from gc import get_objects", True),
+        ("import select", True),
+        ("import sys\nsys.getrefcount(None)", True),
+        ("open('/dev/urandom')", True),
+        ("open('/proc/self/stat')", True),
+        ("getattr(__builtins__, 'op' + 'en')", True),
+    ],
 )
 def test_what_may_vary(source, expected):
     assert may_vary(source) is expected
@@ -54,6 +68,19 @@ def test_the_sandbox_finds_it_when_asked(sandbox):
         ["runtime_error"] * 2,
     ]
     assert [runs[1].status for runs in sandbox.run(jobs)] == ["ok", "ok", "runtime_error"]
+
+
+def test_every_program_runs_again_where_the_caller_asks(sandbox):
+    # Another seed shows in no word that `may_vary` knows.
+    hidden = "import sys\nprint(sys.modules['ran' + 'dom'].getrandbits(64))"
+    jobs = [Job(hidden, ("1", "2")), Job("print(1)", ("1", "2")), Job(hidden, ())]
+    guessed = sandbox.run(jobs, check_nondeterminism=True)
+    assert [run.status for runs in guessed for run in runs] == ["ok"] * 4
+    recorder = Recorder()
+    run_rechecked(recorder, jobs, Recheck(any_first_input))
+    assert [(job.source, job.inputs) for job in recorder.jobs[3:]] == [(hidden, ("1",)), ("print(1)", ("1",))]
+    asked = sandbox.run(jobs, check_nondeterminism=Recheck(any_first_input))
+    assert [[run.status for run in runs] for runs in asked] == [["nondeterministic"] * 2, ["ok"] * 2, []]
 
 
 def test_skipped_inputs_stay_skipped_and_second_runs_stop_nothing(sandbox):

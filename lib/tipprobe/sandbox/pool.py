@@ -147,8 +147,8 @@ class Sandbox:
                 `first_time_limit`.  Of equal jobs only the first is asked about.
             check_nondeterminism: run the first input of programs that may vary once more, under the next
                 seed; where the outcome differs, all the program's runs become ``nondeterministic``.  A
-                `Recheck` chooses other inputs and another way to compare.  `progress` counts the second runs
-                as jobs of their own.
+                `Recheck` chooses other programs or inputs and another way to compare.  `progress` counts the
+                second runs as jobs of their own.
 
         Returns:
             One list per job, one `Run` per input, in the order given.

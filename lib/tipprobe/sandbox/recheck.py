@@ -9,20 +9,36 @@ from typing import Any
 
 from tipprobe.sandbox.types import Executor, Job, Run
 
-#: A program without any of these words cannot behave differently under another seed or at another time.
+#: Words of programs that are worth a second run: chance, clocks, addresses, what runs side by side, the
+#: system, and ways to get at these by another name.  `sys` alone is not among them: nearly all programs use it.
 _MAY_VARY = re.compile(
-    r"\b(random|numpy|time|datetime|uuid|secrets|os|tempfile|hash|id|object|getpid|import_module|__import__|exec|eval)\b"
+    r"\b("
+    r"random|numpy|uuid|secrets|urandom|time|datetime|perf_counter|monotonic"
+    r"|hash|id|object|weakref|gc|_getframe|getrefcount|getsizeof|getallocatedblocks|tracemalloc"
+    r"|threading|_thread|concurrent|multiprocessing|asyncio|subprocess|select|selectors|signal|socket"
+    r"|os|tempfile|getpid|resource|platform|psutil|proc|ctypes|mmap"
+    r"|import_module|importlib|__import__|__builtins__|builtins|exec|eval|runpy"
+    r")\b"
 )
 
 
 def may_vary(source: str) -> bool:
-    """Whether a program uses anything that can differ from one execution to the next on the same input."""
+    """Whether a program names anything that is known to differ between executions on the same input.
+
+    A guess from its words, which spares most programs a second run: one that varies without them (by the
+    order of a set of its own objects, say) is not found.  `any_first_input` guesses nothing.
+    """
     return _MAY_VARY.search(source) is not None
 
 
 def first_input(number: int, job: Job) -> int | None:
     """Choose the first input of programs that may vary, and nothing of the others."""
     return 0 if job.inputs and may_vary(job.source) else None
+
+
+def any_first_input(number: int, job: Job) -> int | None:
+    """Choose the first input of every program, whatever it is made of."""
+    return 0 if job.inputs else None
 
 
 def whole_outcome(number: int, run: Run) -> object:
@@ -35,7 +51,8 @@ class Recheck:
     """What runs a second time, and when the second outcome is another one.
 
     Attributes:
-        place: called with (job number, job): which input runs again, None for none.
+        place: called with (job number, job): which input runs again, None for none; `first_input`,
+            `any_first_input` or a function of the caller's.
         key: called with (job number, run): outcomes with equal keys are the same.
     """
 
