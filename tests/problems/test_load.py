@@ -16,7 +16,7 @@ from tipprobe.problems.benchmarks import flag_in
 from tipprobe.problems.inprocess import restore_types, view_of
 from tipprobe.problems.load import describe, load_problems, load_with_report
 from tipprobe.problems.schema import Problem, Test, write_jsonl
-from tipprobe.sandbox import Sandbox, grading_flag
+from tipprobe.sandbox import Run, Sandbox, grading_flag, is_correct
 
 BENCHMARKS = ROOT.parent / "shared" / "data"
 
@@ -289,6 +289,24 @@ def test_taco(tmp_path):
     problem, _ = load_one(tmp_path, record | {"input_output": json.dumps(packed), "url": None})
     assert (problem.kind, problem.entry_point, len(problem.id)) == ("call", "f", 16)
     assert problem.tests == (Test("1, [2]", "4"), Test("3, []", "[5]"))
+    assert problem.meta["wrapped_values"]
+    verdicts = {
+        (value, mode): is_correct(Run("ok", value=value), "[5]", problem, mode)
+        for value in ("[5]", "5", "[[5]]")
+        for mode in ("strict", "taco")
+    }
+    assert verdicts == {
+        ("[5]", "strict"): True,
+        ("5", "strict"): False,  # one item of the right value
+        ("[[5]]", "strict"): False,
+        ("[5]", "taco"): True,
+        ("5", "taco"): False,
+        ("[[5]]", "taco"): True,  # as published
+    }
+    bare = packed | {"outputs": [[4, 4], [5]]}
+    problem, _ = load_one(tmp_path, record | {"input_output": json.dumps(bare)})
+    assert problem.tests[1] == Test("3, []", "[5]") and "wrapped_values" not in problem.meta
+    assert is_correct(Run("ok", value="5"), "[5]", problem, "taco")  # as upstream
     _, report = load_one(tmp_path, record, record | {"input_output": "", "url": "b"})
     assert report.dropped == {"no tests": 1}
 

@@ -498,7 +498,9 @@ def _taco(record: Record) -> Problem:
     def text(value: Any) -> str:
         return "\n".join(value) if isinstance(value, list) else value
 
+    wrapped = False
     if name:
+        # Every value alone in a list: the benchmark's way of storing it, not part of it.
         wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
         values = [output[0] for output in outputs] if wrapped else outputs
         tests = tuple(
@@ -517,7 +519,11 @@ def _taco(record: Record) -> Problem:
         tests=tests,
         reference=solutions[0] if solutions else None,
         time_limit_s=max(2.0, float(seconds[0]) if seconds else 0.0),
-        meta={"difficulty": record.get("difficulty"), **({} if name else flag_in(record["question"]))},
+        meta={
+            "difficulty": record.get("difficulty"),
+            **({"wrapped_values": True} if wrapped else {}),
+            **({} if name else flag_in(record["question"])),
+        },
     )
 
 

@@ -89,7 +89,8 @@ def is_correct(run: Run, expected: str, problem: Problem, mode: str = "strict") 
         except ValueError:
             return False
         if rules is not None:
-            return _of_kind(rules.same_value, mode, problem)(given, wanted)
+            published = [wanted] if rules.published_values and problem.meta.get("wrapped_values") else wanted
+            return _of_kind(rules.same_value, mode, problem)(given, published)
         return _canonical_value(given) == _canonical_value(wanted) or _same_value(
             given, wanted, problem.tolerance
         )

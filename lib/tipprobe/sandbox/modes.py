@@ -30,6 +30,8 @@ class Mode:
         same_value: (returned, expected) -> equal; None where it knows no functions.
         prelude: source put before every program.
         any_exit_code: whether leaving by ``sys.exit(3)`` counts as a normal end.
+        published_values: whether an expected value is given as it was published, one that stood alone in a
+            list (``meta["wrapped_values"]``) in that list.
     """
 
     mirrors: str
@@ -37,6 +39,7 @@ class Mode:
     same_value: Callable[[Any, Any], bool] | None = None
     prelude: str = ""
     any_exit_code: bool = False
+    published_values: bool = False
 
 
 # --- LiveCodeBench ----------------------------------------------------------------------------------------
@@ -197,7 +200,7 @@ PARITY: dict[str, Mode] = {
     "codecontests": Mode(
         "code_contests execution/tester_sandboxer.cc at 8d1341a", same_text=codecontests_text
     ),
-    "taco": Mode("TACO metrics/testing_util.py at 2ba6235", taco_text, taco_value),
+    "taco": Mode("TACO metrics/testing_util.py at 2ba6235", taco_text, taco_value, published_values=True),
     "evalplus": Mode("evalplus eval/__init__.py, 0.3.1", same_value=evalplus_value),
 }
 #: Names of all modes; the first is the default.
