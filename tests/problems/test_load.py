@@ -185,6 +185,7 @@ def test_livecodebench_shapes(tmp_path):
     problem, _ = load_one(tmp_path, livecodebench("functional"))
     assert (problem.kind, problem.entry_point) == ("call", "addOne")
     assert problem.tests[0] == Test("[1, True], 'a'", "[None, 2.5]")
+    assert problem.meta["json_values"]
     assert problem.starter_code.startswith("class Solution")
     problem, _ = load_one(tmp_path, livecodebench(question_id="abc311_c"))
     assert problem.meta["grading"] == "multiple_answers"

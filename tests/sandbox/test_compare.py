@@ -79,7 +79,6 @@ def test_a_problem_with_a_tolerance_accepts_near_integers_as_floats_only():
         ("2.0", "2"),
         ("0.30000000000000004", "0.3"),
         ("{2, 1}", "frozenset({1, 2})"),
-        ("{1: 'a'}", "{'1': 'a'}"),
         ("[0.5000001]", "[0.5]"),
         ("{'a': nan}", "{'a': float('nan')}"),
     ],
@@ -98,12 +97,31 @@ def test_values_that_are_right(given, expected):
         ("None", "0"),
         ("b'a'", "'a'"),
         ("{'1': 2}", "{1: 2}"),
+        ("{1: 2}", "{'1': 2}"),
         ("[1]", "[1, 1]"),
         ("not a literal", "1"),
     ],
 )
 def test_values_that_are_wrong(given, expected):
     assert not is_correct(returned(given), expected, RETURNS)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "right"),
+    [
+        ("{1: 'a'}", "{'1': 'a'}", True),
+        ("[{'x': {-2: 0.3000001}}]", "[{'x': {'-2': 0.3}}]", True),
+        ("{'1': 'a'}", "{'1': 'a'}", True),
+        ("{1: 'b', '1': 'a'}", "{'1': 'a'}", False),  # one key, once both are text
+        ("{'1': 'b', 1: 'a', 2: 0}", "{'1': 'a', '2': 0}", False),
+        ("{1.0: 'a'}", "{'1': 'a'}", False),
+        ("{1: 'a', 'x': 0}", "{'1': 'a', 'x': 0}", False),
+        ("{'1': 'a'}", "{1: 'a'}", False),
+    ],
+)
+def test_keys_that_json_turned_to_text(given, expected, right):
+    stored = Problem("j", "", kind="call", entry_point="f", meta={"json_values": True})
+    assert is_correct(returned(given), expected, stored) is right
 
 
 def test_failed_runs_do_not_vote_and_are_not_right():

@@ -379,6 +379,8 @@ def _livecodebench(record: Record) -> Problem:
         for key in ("difficulty", "platform", "contest_date")
         if isinstance(record.get(key), str)
     }
+    if functional:
+        meta["json_values"] = True
     if record["question_id"] in LIVECODEBENCH_ERRATA:
         meta["grading"] = LIVECODEBENCH_ERRATA[record["question_id"]]
     return Problem(
@@ -522,7 +524,7 @@ def _taco(record: Record) -> Problem:
         meta={
             "difficulty": record.get("difficulty"),
             **({"wrapped_values": True} if wrapped else {}),
-            **({} if name else flag_in(record["question"])),
+            **({"json_values": True} if name else flag_in(record["question"])),
         },
     )
 

@@ -20,6 +20,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import lru_cache
 from typing import Any
@@ -91,9 +92,8 @@ def is_correct(run: Run, expected: str, problem: Problem, mode: str = "strict") 
         if rules is not None:
             published = [wanted] if rules.published_values and problem.meta.get("wrapped_values") else wanted
             return _of_kind(rules.same_value, mode, problem)(given, published)
-        return _canonical_value(given) == _canonical_value(wanted) or _same_value(
-            given, wanted, problem.tolerance
-        )
+        same = _ValueRules(problem.tolerance, bool(problem.meta.get("json_values"))).same
+        return _canonical_value(given) == _canonical_value(wanted) or same(given, wanted)
     if rules is not None:
         return _of_kind(rules.same_text, mode, problem)(actual, expected)
     return canonical(actual, problem) == canonical(expected, problem) or _same_text(
@@ -311,37 +311,55 @@ def _simplify_hashable(value: Any) -> Any:
     return _simplify(value)
 
 
-def _same_value(actual: Any, expected: Any, tolerance: float) -> bool:
-    """Compare values part by part, numbers within a tolerance where one applies."""
-    numbers = (bool, int, float)
-    if isinstance(expected, numbers):
-        if not isinstance(actual, numbers):
+@dataclass(frozen=True, slots=True)
+class _ValueRules:
+    """What may differ between a returned value and the expected one.
+
+    Attributes:
+        tolerance: the problem's, 0 for none.
+        json_values: whether the expected value was stored as JSON, which has no other keys than text: "1"
+            stands for 1 then.
+    """
+
+    tolerance: float
+    json_values: bool
+
+    def same(self, actual: Any, expected: Any) -> bool:
+        """Compare values part by part, numbers within a tolerance where one applies."""
+        if isinstance(expected, bool | int | float):
+            return self._same_number(actual, expected)
+        if isinstance(expected, list | tuple):
+            return (
+                isinstance(actual, list | tuple)
+                and len(actual) == len(expected)
+                and all(map(self.same, actual, expected))
+            )
+        if isinstance(expected, dict):
+            return isinstance(actual, dict) and self._same_dict(actual, expected)
+        if isinstance(expected, complex):
+            return isinstance(actual, complex) and _canonical_value(actual) == _canonical_value(expected)
+        return _plain_equal(actual, expected)
+
+    def _same_number(self, actual: Any, expected: float) -> bool:
+        if not isinstance(actual, bool | int | float):
             return False
         if _canonical_value(actual) == _canonical_value(expected):
             return True
         if not isinstance(actual, float) and not isinstance(expected, float):
             return False
-        if not isinstance(expected, float) and tolerance == 0:
+        if not isinstance(expected, float) and self.tolerance == 0:
             return False
-        return _close(float(actual), float(expected), tolerance)
-    if isinstance(expected, list | tuple):
-        return (
-            isinstance(actual, list | tuple)
-            and len(actual) == len(expected)
-            and all(_same_value(a, b, tolerance) for a, b in zip(actual, expected, strict=True))
-        )
-    if isinstance(expected, dict):
-        if not isinstance(actual, dict):
+        return _close(float(actual), float(expected), self.tolerance)
+
+    def _same_dict(self, actual: dict[Any, Any], expected: dict[Any, Any]) -> bool:
+        if len(actual) != len(expected):
             return False
-        if expected and all(isinstance(key, str) and _INTEGER.fullmatch(key) for key in expected):
-            # JSON has no other keys than text: benchmarks stored so have "1" where the program has 1.
-            actual = {str(k) if type(k) is int else k: v for k, v in actual.items()}
+        if self.json_values and all(isinstance(key, str) and _INTEGER.fullmatch(key) for key in expected):
+            # {1: ..., "1": ...} has fewer items afterwards, and is refused.
+            actual = {str(key) if type(key) is int else key: item for key, item in actual.items()}
         return len(actual) == len(expected) and all(
-            key in actual and _same_value(actual[key], item, tolerance) for key, item in expected.items()
+            key in actual and self.same(actual[key], item) for key, item in expected.items()
         )
-    if isinstance(expected, complex):
-        return isinstance(actual, complex) and _canonical_value(actual) == _canonical_value(expected)
-    return _plain_equal(actual, expected)
 
 
 def _plain_equal(actual: Any, expected: Any) -> bool:
