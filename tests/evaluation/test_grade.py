@@ -2,7 +2,7 @@
 
 import pytest
 
-from tipprobe.errors import DataError, ParameterError
+from tipprobe.errors import DataError, ParameterError, SandboxError
 from tipprobe.evaluation.grade import Failure, grade, limits_of, missing_modules, run_tests
 from tipprobe.problems.schema import Problem, Test
 from tipprobe.sandbox import Run
@@ -183,6 +183,42 @@ def test_in_process_tests_count_as_one(sandbox):
     assert reports[1].failures[0].got == "AssertionError"
 
 
+def needing(*names, **meta):
+    code = "".join(f"import {name}\n" for name in names) + "assert f()\n"
+    return Problem(" ".join(names), "", kind="unittest", entry_point="f", test_code=code, meta=meta)
+
+
+LIMITS = {"time_limit_s": 1, "memory_mb": 256}
+
+
 def test_modules_are_missing_when_programs_cannot_import_them(sandbox):
-    assert missing_modules({"json", "no_such_module_here"}, sandbox, 256) == {"no_such_module_here"}
-    assert missing_modules(set(), sandbox, 256) == set()
+    problems = [needing("json", "no_such_module_here"), needing("json.decoder")]
+    assert missing_modules(problems, sandbox, **LIMITS) == {"no_such_module_here"}
+    assert missing_modules([ADD], sandbox, **LIMITS) == set()
+
+
+def test_imports_that_fail_for_another_reason_are_no_missing_modules():
+    seen = []
+
+    class Importing:
+        def __init__(self, run):
+            self.answer = run
+
+        def run(self, jobs, *, stop_when=None):
+            seen.extend((job.inputs[0], job.limits.memory_mb) for job in jobs)
+            return [[self.answer] for _ in jobs]
+
+    part = Run(
+        "runtime_error", exit_code=1, stderr_tail="...\nImportError: libx.so: cannot open shared object\n"
+    )
+    assert missing_modules([needing("big")], Importing(part), **LIMITS) == {"big"}
+    for run in (
+        Run("memory_limit", stderr_tail="MemoryError\n"),
+        Run("cpu_limit"),
+        Run("runtime_error", exit_code=1, stderr_tail="ModuleNotFoundError: x\n\nOSError: [Errno 28]\n"),
+    ):
+        seen.clear()
+        problems = [needing("big", memory_mb=4096), needing("big", "small"), needing("small")]
+        with pytest.raises(SandboxError, match=rf"'big'.*{run.status}.*4096 MiB"):
+            missing_modules(problems, Importing(run), **LIMITS)
+        assert seen == [("big", 4096), ("small", 256)]

@@ -83,7 +83,7 @@ def test_hand_made_bugs_are_found(sandbox, limit):
 @pytest.mark.slow
 def test_completions_of_library_tasks(sandbox):
     problems = load("bigcodebench/BigCodeBench-hf.jsonl.gz", 24)
-    missing = missing_modules(set().union(*map(needed_modules, problems)), sandbox, 2048)
+    missing = missing_modules(problems, sandbox, time_limit_s=10, memory_mb=1024)
     items = [(problem, problem.reference) for problem in problems if not needed_modules(problem) & missing]
     if not items:
         pytest.skip("the libraries of these tasks are not installed")

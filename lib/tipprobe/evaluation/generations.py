@@ -351,7 +351,9 @@ def grade_generations(
     identity = _identity(job, chosen, survey)
     results = job.out / "results.jsonl"
     with Sandbox(job.workers) as sandbox:
-        missing = missing_modules(set().union(*map(needed_modules, chosen.values())), sandbox, job.memory_mb)
+        missing = missing_modules(
+            chosen.values(), sandbox, time_limit_s=job.time_limit_s, memory_mb=job.memory_mb
+        )
         lacking = {
             task: sorted(needed_modules(problem) & missing)
             for task, problem in chosen.items()

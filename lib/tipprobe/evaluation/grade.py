@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tipprobe.errors import DataError
+from tipprobe.errors import DataError, SandboxError
 from tipprobe.problems.inprocess import count_test_methods, guarded_source, imported_names, outcome_of
 from tipprobe.problems.schema import Problem, Test
 from tipprobe.sandbox import Executor, Job, Limits, Run, grading_flag, is_correct
@@ -17,6 +17,7 @@ from tipprobe.sandbox.modes import PARITY
 #: Outcomes of a run that stand, whatever the program itself printed about its in-process tests.
 _LIMITS = ("signal", "cpu_limit", "wall_limit", "memory_limit", "output_limit")
 _OUTPUT_BYTES = Limits().output_bytes
+_NOT_IMPORTED = re.compile(r"(?:ModuleNotFoundError|ImportError)\b")
 _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
 
 
@@ -189,13 +190,37 @@ def needed_modules(problem: Problem) -> set[str]:
     return {name.partition(".")[0] for name in imported_names(problem.test_code, problem.reference or "")}
 
 
-def missing_modules(names: Iterable[str], sandbox: Executor, memory_mb: int) -> set[str]:
-    """Return those of the modules `names` that programs cannot import in `sandbox`, each tried on its own."""
-    names = sorted(names)
+def missing_modules(
+    problems: Iterable[Problem], sandbox: Executor, *, time_limit_s: float, memory_mb: int
+) -> set[str]:
+    """Return the modules that `problems` need (`needed_modules`) and programs in `sandbox` cannot import.
+
+    Each is tried on its own, with at least a minute and the largest memory of the problems that need it.
+
+    Raises:
+        SandboxError: an import failed for another reason than that the module, or a part of it, is not there.
+    """
+    memory: dict[str, int] = {}
+    for problem in problems:
+        limits = limits_of(problem, time_limit_s, memory_mb)
+        for name in needed_modules(problem):
+            memory[name] = max(memory.get(name, 0), limits.memory_mb)
+    names = sorted(memory)
     source = "import importlib, sys\nimportlib.import_module(sys.stdin.read())\n"
-    limits = Limits(cpu_s=60.0, memory_mb=memory_mb)
-    runs = sandbox.run([Job(source, (name,), limits=limits) for name in names])
-    return {name for name, (run,) in zip(names, runs, strict=True) if not run.ok}
+    seconds = max(60.0, time_limit_s)
+    jobs = [Job(source, (name,), limits=Limits(cpu_s=seconds, memory_mb=memory[name])) for name in names]
+    missing = set()
+    for name, (run,) in zip(names, sandbox.run(jobs), strict=True):
+        last = _last_line(run.stderr_tail)
+        if run.status == "runtime_error" and _NOT_IMPORTED.match(last):
+            missing.add(name)
+        elif not run.ok:
+            raise SandboxError(
+                f"the problems need the module {name!r}, which can be found but not be imported by a program "
+                f"here ({run.status}{last and f': {last}'}, {memory[name]} MiB): mend its installation, or "
+                "allow more memory"
+            )
+    return missing
 
 
 def _report(problem: Problem, runs: Sequence[Run], token: str, shown: int) -> TestReport:
