@@ -191,6 +191,15 @@ def test_modules_that_tests_name_can_be_patched(sandbox):
     )
     program = "def helper(n):\n    return 2 * n\n\ndef double(n):\n    return helper(n)\n"
     assert reasons(sandbox, unittest_source(tests), program) == ["passed"]
+    tests = SUITE.replace(
+        "import unittest", "import unittest\nfrom unittest.mock import patch, mock_open"
+    ).replace(
+        "        self.assertTrue(double(3) == 6)",
+        "        with patch('builtins.open', mock_open(read_data='6')):\n"
+        "            self.assertEqual(double(3), 6)",
+    )
+    program = "def double(n):\n    return 2 if n == 1 else int(open('nowhere').read())\n"
+    assert reasons(sandbox, unittest_source(tests), program) == ["passed"]
 
 
 def test_values_that_claim_to_equal_everything_do_not_agree_with_a_reference(sandbox):

@@ -44,6 +44,7 @@ def run(program, tests, token, guarded, entry_point, imports=()):
 
     memory = Memory(["builtins", *guarded])
     module = types.ModuleType("candidate")
+    vars(module)["__builtins__"] = builtins  # not those of this file
     sys.modules["candidate"] = module
     outcome = "compile_error"
     try:
