@@ -127,7 +127,9 @@ def grade_samples(
     force: Annotated[bool, typer.Option(help="Replace the results that DIR has.")] = False,
 ) -> None:
     """Grade somebody else's generations; a grading that was stopped goes on from there."""
-    from tipprobe.evaluation.generations import GradeJob, grade_generations, headline, keep_stream
+    from tipprobe.evaluation.generations import GradeJob, grade_generations
+    from tipprobe.evaluation.generations_summary import headline
+    from tipprobe.evaluation.samples import keep_stream
     from tipprobe.series.progress import Progress
 
     try:

@@ -8,18 +8,12 @@ from typer.testing import CliRunner
 
 from tipprobe.cli import app
 from tipprobe.errors import DataError, ParameterError
-from tipprobe.evaluation import generations
-from tipprobe.evaluation.generations import (
-    GradeJob,
-    Sample,
-    defines,
-    grade_generations,
-    headline,
-    program_of,
-    stub_of,
-    survey_samples,
-)
+from tipprobe.evaluation import generations, samples
+from tipprobe.evaluation.completions import defines, sample_program, stub_of
+from tipprobe.evaluation.generations import GradeJob, grade_generations
+from tipprobe.evaluation.generations_summary import headline
 from tipprobe.evaluation.grade import grade
+from tipprobe.evaluation.samples import Sample, survey_samples
 from tipprobe.problems.schema import Problem, Test, write_jsonl
 
 RIGHT = "print(int(input()) + 1)"
@@ -44,8 +38,8 @@ def files(tmp_path, monkeypatch):
     )
 
 
-def write_samples(job, *samples):
-    write_jsonl(job.samples, [{"task_id": task, "program": program} for task, program in samples])
+def write_samples(job, *rows):
+    write_jsonl(job.samples, [{"task_id": task, "program": program} for task, program in rows])
 
 
 def results(job):
@@ -184,7 +178,7 @@ def test_files_that_cannot_be_read(files, monkeypatch):
     files.samples.write_bytes(b'{"task_id": "a", "program": "\xff"}\n')
     with pytest.raises(DataError, match="line 1: not UTF-8"):
         grade_generations(files)
-    monkeypatch.setattr(generations, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(samples, "MAX_LINE_BYTES", 100)
     write_samples(files, ("a", "x" * 200))
     with pytest.raises(DataError, match="line 1: longer than"):
         grade_generations(files)
@@ -230,17 +224,17 @@ HUMANEVAL = Problem("h", STUB, kind="call", entry_point="first", tests=(Test("[3
     ],
 )
 def test_completions_continue_a_prompt_or_replace_it(completion, sandbox):
-    program = program_of(Sample(1, "h", 0, completion, False), HUMANEVAL)
+    program = sample_program(Sample(1, "h", 0, completion, False), HUMANEVAL)
     assert grade([(HUMANEVAL, program)], sandbox, time_limit_s=5, memory_mb=256)[0].reason == "passed"
 
 
 def test_programs_are_taken_as_they_are():
-    assert program_of(Sample(1, "h", 0, "    return 1", True), HUMANEVAL) == "    return 1"
-    assert program_of(Sample(1, "h", 0, " \n", True), HUMANEVAL) is None
-    assert program_of(Sample(1, "h", 0, "", False), HUMANEVAL) is None
+    assert sample_program(Sample(1, "h", 0, "    return 1", True), HUMANEVAL) == "    return 1"
+    assert sample_program(Sample(1, "h", 0, " \n", True), HUMANEVAL) is None
+    assert sample_program(Sample(1, "h", 0, "", False), HUMANEVAL) is None
     plain = problem("p")
-    assert program_of(Sample(1, "p", 0, "```python\nx = 1\n```", False), plain) == "x = 1"
-    assert program_of(Sample(1, "p", 0, "I cannot.", False), plain) is None
+    assert sample_program(Sample(1, "p", 0, "```python\nx = 1\n```", False), plain) == "x = 1"
+    assert sample_program(Sample(1, "p", 0, "I cannot.", False), plain) is None
 
 
 def test_what_a_prompt_and_a_program_define():

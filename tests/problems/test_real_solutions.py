@@ -7,8 +7,9 @@ import json
 
 import pytest
 
-from tipprobe.evaluation.generations import Sample, program_of
+from tipprobe.evaluation.completions import sample_program
 from tipprobe.evaluation.grade import grade, missing_modules, needed_modules
+from tipprobe.evaluation.samples import Sample
 from tipprobe.paths import ROOT
 from tipprobe.problems.load import load_problems
 from tipprobe.problems.schema import read_jsonl
@@ -90,5 +91,5 @@ def test_completions_of_library_tasks(sandbox):
     # Some published solutions depend on the network, on a date or on versions: here counted, not hidden.
     failed = failures(sandbox, items)
     assert len(failed) <= len(items) // 4, json.dumps(failed)
-    body = program_of(Sample(1, "", 0, "    return None\n", False), items[0][0])
+    body = sample_program(Sample(1, "", 0, "    return None\n", False), items[0][0])
     assert body.startswith(items[0][0].meta["stub"].rstrip())

@@ -24,9 +24,9 @@ from typer.testing import CliRunner
 
 from tipprobe.cli import app
 from tipprobe.errors import DataError, SandboxError
-from tipprobe.evaluation.generations import read_samples, survey_samples
 from tipprobe.evaluation.grade import grade
 from tipprobe.evaluation.passk import all_passed, pass_at_k, pass_at_k_per_problem
+from tipprobe.evaluation.samples import read_samples, survey_samples
 from tipprobe.problems.inprocess import unittest_source
 from tipprobe.problems.load import load_problems
 from tipprobe.problems.schema import Problem, Test, write_jsonl
