@@ -103,6 +103,36 @@ def test_an_interpreter_that_does_not_work_is_no_verdict(monkeypatch):
         pool.run([Job("print(1)", ("",))])
 
 
+def is_open(fd):
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("spare", [*range(6), 11])
+def test_too_few_descriptors_are_no_verdict_and_leave_nothing(monkeypatch, tmp_path, spare):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unused = [fd for fd in range(500) if not is_open(fd)]
+    with Sandbox(1, min_isolation="process", max_isolation="process") as pool:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (unused[spare], hard))
+        try:
+            said = pool.run([Job("print(1)", ("",))])[0][0].stdout
+        except SandboxError as error:
+            said = str(error)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if spare == 11:
+            assert said == b"1\n"
+        else:
+            assert "ulimit -n" in said
+            assert unused == [fd for fd in range(500) if not is_open(fd)]
+            assert not list(tmp_path.iterdir())
+        assert pool.run([Job("print(2)", ("",))])[0][0].stdout == b"2\n"
+
+
 def break_set_up(monkeypatch, folder, condition):
     """Let children of supervisors fail before their program begins, where `condition` holds."""
     shutil.copytree(Path(pool_module._WORKER).parent, folder / "worker")

@@ -7,9 +7,11 @@ This process never forks and never unpickles: workers are started by exec and sp
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import re
+import resource
 import selectors
 import shutil
 import signal
@@ -22,7 +24,7 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
@@ -212,7 +214,10 @@ class Sandbox:
         self._standard.missing = None
         self._add_slots(1)
         missing = self._slots[0].worker_report("slim")
-        report = prove(run_test, missing)
+        try:
+            report = prove(run_test, missing)
+        except OSError as error:
+            raise SandboxError(f"cannot try the sandbox's isolation: {error}{_remedy(error)}") from error
         require(report, self.min_isolation)
         self._report = report
 
@@ -231,7 +236,7 @@ class Sandbox:
         waiting = deque(tasks)
         workers = min(workers, len(waiting))
         self._add_slots(workers)
-        with selectors.DefaultSelector() as selector:
+        with _selector() as selector:
             idle = deque(self._slots[:workers])
             running = 0
             while waiting or running:
@@ -316,6 +321,13 @@ def _in_rounds(
 
 def _rebuild(workers: int, min_isolation: Level, max_isolation: Level) -> Sandbox:
     return Sandbox(workers, min_isolation=min_isolation, max_isolation=max_isolation)
+
+
+def _selector() -> selectors.BaseSelector:
+    try:
+        return selectors.DefaultSelector()
+    except OSError as error:
+        raise SandboxError(f"cannot wait for sandbox workers: {error}{_remedy(error)}") from error
 
 
 def _readable(selector: selectors.BaseSelector) -> list[_Slot]:
@@ -513,7 +525,7 @@ class _Slot:
         its own."""
         task = self._task
         text = task.job.inputs[task.runs.index(None)] if None in task.runs else ""
-        with closing(_Slot(self._standard)) as slot, selectors.DefaultSelector() as selector:
+        with closing(_Slot(self._standard)) as slot, _selector() as selector:
             slot.start(_Task(Job("", (text,), limits=task.job.limits)), None)
             selector.register(slot.socket, selectors.EVENT_READ, slot)
             finished = None
@@ -600,6 +612,18 @@ class _DiedAtStart(SandboxError):
     """A worker ended before it said hello."""
 
 
+def _remedy(error: OSError) -> str:
+    """What to do about a lack of something, as the end of a message; empty where it is not one."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f": raise the limit on open files (ulimit -n, now {limit}), close some, or use fewer workers"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        return f": a worker needs some space in {tempfile.gettempdir()}; free some or set TMPDIR"
+    if error.errno in (errno.EAGAIN, errno.ENOMEM):
+        return ": too many processes or too little memory; use fewer workers"
+    return ""
+
+
 class _Process:
     """A worker process, its socket, its scratch folder and the file that takes its stderr."""
 
@@ -608,10 +632,24 @@ class _Process:
             raise SandboxError(
                 "sys.executable is empty: the sandbox needs the path of a Python interpreter to start"
             )
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
-        self._scratch = scratch.new_folder()
-        self.socket, theirs = socket.socketpair()
         try:
+            with ExitStack() as undo:
+                self._start(flavour, highest, undo)
+                undo.pop_all()
+        except OSError as error:
+            raise SandboxError(
+                f"cannot start a sandbox worker with {sys.executable}: {error}{_remedy(error)}"
+            ) from error
+        self._wait_for_hello()
+
+    def _start(self, flavour: str, highest: Level, undo: ExitStack) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        undo.callback(self._stderr.close)
+        self._scratch = scratch.new_folder()
+        undo.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+        self.socket, theirs = socket.socketpair()
+        undo.callback(self.socket.close)
+        with theirs:
             self._popen = subprocess.Popen(
                 [
                     sys.executable,
@@ -632,13 +670,6 @@ class _Process:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        except OSError as error:
-            self.socket.close()
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            raise SandboxError(f"cannot start a sandbox worker with {sys.executable}: {error}") from error
-        finally:
-            theirs.close()
-        self._wait_for_hello()
 
     def _wait_for_hello(self) -> None:
         self.socket.settimeout(START_TIMEOUT_S)

@@ -10,7 +10,7 @@ from typing import Any
 from tipprobe.sandbox.types import Executor, Job, Run
 
 #: Words of programs that are worth a second run: chance, clocks, addresses, what runs side by side, the
-#: system, and ways to get at these by another name.  `sys` alone is not among them: nearly all programs use it.
+#: system, and ways to get at these by another name.  `sys` alone is not among them: nearly all use it.
 _MAY_VARY = re.compile(
     r"\b("
     r"random|numpy|uuid|secrets|urandom|time|datetime|perf_counter|monotonic"
