@@ -1,6 +1,16 @@
 import json
 
-from tipprobe.sandbox.bench import Bench, Speed, hundred_lines, run_bench
+import pytest
+
+from tipprobe.errors import SandboxError
+from tipprobe.sandbox.bench import (
+    Bench,
+    Speed,
+    _sandbox_speed,
+    _subprocess_speed,
+    hundred_lines,
+    run_bench,
+)
 from tipprobe.sandbox.types import Job
 
 
@@ -10,9 +20,22 @@ def test_bench_measures_every_program(sandbox):
     assert [speed.program for speed in bench.speeds][:2] == ["trivial", "100 lines"]
     for speed in bench.speeds:
         assert min(speed.sandbox_per_s, speed.subprocess_per_s, speed.sandbox_cpu_ms) > 0
-        assert speed.cpu_ratio == speed.subprocess_cpu_ms / speed.sandbox_cpu_ms
     assert json.loads(json.dumps(bench.to_json()))["speeds"][0]["ratio"] == bench.speeds[0].ratio
     assert len(told) == len(bench.speeds) + 1
+
+
+def test_cpu_is_what_the_programs_used(sandbox):
+    burn = "import time\nend = time.process_time() + 0.02\nwhile time.process_time() < end: pass\n"
+    for measure in (_sandbox_speed, _subprocess_speed):
+        per_s, cpu_ms = measure(sandbox, burn, 0.0)
+        _, idle_ms = measure(sandbox, "pass\n", 0.0)
+        assert cpu_ms > idle_ms and cpu_ms > 19, measure
+        assert 0 < per_s < sandbox.workers / 0.019
+
+
+def test_a_program_that_fails_is_not_measured(sandbox):
+    with pytest.raises(SandboxError, match="benchmark's own program"):
+        _sandbox_speed(sandbox, "1/0\n", 0.0)
 
 
 def test_the_long_program_runs(sandbox):
