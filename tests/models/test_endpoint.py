@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from tipprobe.errors import DataError, EndpointError, ParameterError
 from tipprobe.models import endpoint
 from tipprobe.models.endpoint import EndpointCompletion, EndpointSampler, ReplyCache
-from tipprobe.models.open import open_sampler, split_endpoint
+from tipprobe.models.open import endpoint_usage, open_sampler, sampler_options, split_endpoint
 from tipprobe.models.transformers_sampler import TransformersSampler
 from tipprobe.models.types import Sampling
 from tipprobe.problems.minicode.world import split
 from tipprobe.prompts import code_prompt, probe_prompt, tip_request_prompt, user_prompt
 from tipprobe.sandbox import Sandbox
 from tipprobe.tips.environment import CodeEnvironment
+from tipprobe.tips.teachers import SamplerTeacher
 
 GREEDY = Sampling(temperature=0, max_tokens=160)
 FREE = Sampling(temperature=1.0, max_tokens=160, seed=3)
@@ -399,3 +400,21 @@ def test_endpoint_specs():
         open_sampler("openai:m@http://h/v1", timeout_s=0)
     with pytest.raises(DataError, match="no model at"):
         open_sampler("/nowhere/at/all", device="cpu")
+
+
+def test_what_a_server_was_asked_as_rows_of_a_summary(proxy, local):
+    proxy.faults += [{"status": 503}]
+    sampler = to(proxy, price_in=1e6, price_out=0.0)
+    sampler.sample([PROMPT], 1, GREEDY)
+    rows = endpoint_usage(coder=sampler, teacher=SamplerTeacher(sampler), here=local, nobody=None)
+    assert rows["coder: requests"] == 2 and rows["coder: retries"] == "server error × 1"
+    assert rows["coder: refused"] == "none" and rows["coder: cache hits"] == 0
+    assert rows["coder: cost"] == rows["coder: prompt tokens"] > 0
+    assert {name.partition(":")[0] for name in rows} == {"coder", "teacher"}
+    assert endpoint_usage(coder=to(proxy))["coder: cost"] == "unknown"
+
+
+def test_options_that_decide_about_replies(proxy, local):
+    assert sampler_options(local) == {}
+    found = sampler_options(to(proxy, extra_body={"x": 1}))
+    assert found == {"chat_template_kwargs": {"enable_thinking": False}, "extra_body": {"x": 1}}

@@ -7,10 +7,12 @@ import pytest
 from tipprobe.errors import DataError
 from tipprobe.models.types import Completion, Sampling
 from tipprobe.problems.schema import Problem, Test
+from tipprobe.prompts import CODE_PROMPTS
 from tipprobe.sandbox import Sandbox
 from tipprobe.tips.base_rates import (
     BaseRate,
     base_rates_header,
+    check_greedy,
     measure_base_rates,
     read_base_rates,
     read_base_rates_header,
@@ -52,7 +54,7 @@ def test_sampled_and_greedy_are_counted_apart(environments, tmp_path):
     write_base_rates(path, rates, base_rates_header(*environments))
     assert read_base_rates(path) == {"double": rate}
     header = read_base_rates_header(path)
-    assert header["model_revision"] == "scripted" and set(header["prompts"]) == {"code_call", "code_stdin"}
+    assert header["model_revision"] == "scripted" and set(header["prompts"]) == set(CODE_PROMPTS)
     assert (header["sampling"]["temperature"], header["greedy"]["temperature"]) == (1.0, 0.0)
     line = json.loads(path.read_text().splitlines()[1])
     assert line["pass_at_1"] == 0.6 and line["low"] < 0.6 < line["high"] and line["problem_id"] == "double"
@@ -97,3 +99,27 @@ def test_a_file_without_header_has_none(tmp_path):
     assert read_base_rates(path) == {}
     with pytest.raises(DataError, match="no header"):
         read_base_rates_header(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model_revision", "another"),
+        ("time_limit_s", 5),
+        ("memory_mb", 64),
+        ("greedy", {"temperature": 0, "max_tokens": 7}),
+        ("prompts", {"tip": "0123"}),
+        ("model_options", {"extra_body": {"x": 1}}),
+    ],
+)
+def test_conditions_that_differ_are_named(environments, tmp_path, name, value):
+    sampled, greedy = environments
+    path = tmp_path / "base_rates.jsonl"
+    header = base_rates_header(sampled, greedy)
+    write_base_rates(path, [], header)
+    check_greedy(path, greedy)
+    write_base_rates(path, [], {})
+    check_greedy(path, greedy)  # what was not recorded cannot be compared
+    write_base_rates(path, [], header | {name: value})
+    with pytest.raises(DataError, match=f"measured with {name} .*run the mining again"):
+        check_greedy(path, greedy)

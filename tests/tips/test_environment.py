@@ -2,6 +2,7 @@
 
 import pytest
 
+from tipprobe import prompts
 from tipprobe.models.types import Completion, Sampling
 from tipprobe.problems.schema import Problem, Test
 from tipprobe.sandbox import Sandbox
@@ -118,3 +119,20 @@ def test_a_killed_run_draws_the_same_afterwards(sandbox, tmp_path):
     environment(half, sandbox, cache).attempts(requests[:CHUNK])
     environment(half, sandbox, cache).attempts(requests)
     assert half.seeds == whole.seeds and len(set(whole.seeds)) == 2
+
+
+def test_greedy_has_one_spelling_and_other_prompts_or_options_other_outcomes(sandbox, tmp_path, monkeypatch):
+    assert Sampling.greedy(7) == Sampling.greedy(7) != Sampling(temperature=0, max_tokens=7)
+    cache, coder = tmp_path / "attempts.jsonl", Coder(SQUARE)
+
+    def calls():
+        environment(coder, sandbox, cache).attempts([(DOUBLE, "a tip")])
+        return coder.calls
+
+    assert (calls(), calls()) == (1, 1)
+    coder.chat_template_kwargs = {"enable_thinking": True}
+    assert (calls(), calls()) == (2, 2)
+    monkeypatch.setattr(prompts, "FOLDER", tmp_path)
+    for name in ("tip", "code_stdin"):
+        (tmp_path / f"{name}.txt").write_text("{tip} {request}" if name == "tip" else "Solve: {statement}")
+    assert (calls(), calls()) == (3, 3)

@@ -2,10 +2,12 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from tipprobe.errors import DataError
+from tipprobe.models.types import Sampling
 from tipprobe.problems.schema import Problem, Test
 from tipprobe.sandbox import Sandbox
 from tipprobe.tips.base_rates import BaseRate
@@ -133,6 +135,25 @@ def test_another_teachers_work_is_not_taken_over(sandbox, tmp_path):
     other.revision = "somebody else"
     (trajectory,) = mine(other, sandbox, path=path)
     assert trajectory.kept and len(read_trajectories(path)) == 1
+
+
+def test_work_on_another_task_is_not_taken_over(sandbox, tmp_path):
+    path = tmp_path / "trajectories.jsonl"
+    problems = [problem("a"), problem("b")]
+    mine(Teacher(reply(DOUBLE)), sandbox, problems=problems, path=path)
+
+    def asked(problems, teacher=None, **options):
+        teacher = teacher or Teacher(reply(DOUBLE))
+        mine(teacher, sandbox, problems=problems, path=path, **options)
+        return [request.problem_id for request in teacher.requests]
+
+    assert asked(problems) == []
+    assert asked([problems[0], replace(problems[1], statement="Other words.")]) == ["b"]
+    assert asked(problems, program=TRIPLE) == ["a", "b"]
+    longer = Teacher(reply(DOUBLE))
+    longer.sampling = Sampling(max_tokens=99)
+    assert asked(problems, longer, program=TRIPLE) == ["a", "b"]
+    assert asked(problems, program=TRIPLE, turns=2) == ["a", "b"]
 
 
 def test_the_first_program_is_the_coders_first_failure_with_code(sandbox):

@@ -2,8 +2,10 @@
 
 import pytest
 
+from tipprobe.errors import ParameterError
 from tipprobe.models.types import Completion, Sampling
 from tipprobe.problems.schema import Problem
+from tipprobe.prompts import tip_request_prompt
 from tipprobe.tips.propose import proposal_counts, propose_tips, read_tip
 
 
@@ -43,3 +45,8 @@ def test_the_proposer_sees_the_statement_alone():
     assert proposal_counts(proposals) == {"ok": 1, "empty": 1, "cut": 0}
     propose_tips(Writer(), [problem], Sampling(), 2, style="mentor")
     assert all("Add {two} numbers." in text and "SECRET" not in text for text in seen) and seen[0] != seen[1]
+
+
+def test_an_unknown_style_is_named():
+    with pytest.raises(ParameterError, match=r"no style 'long'.*short, mentor"):
+        tip_request_prompt(Problem("p", "Add."), "long")

@@ -1,16 +1,31 @@
 """Tables about proposers, against numbers worked out by hand."""
 
+import pandas as pd
 import pytest
 
-from tipprobe.tips.show_proposer import (
+from tipprobe.evaluation.style import save_figure
+from tipprobe.problems.schema import Problem
+from tipprobe.series.keys import module_closure
+from tipprobe.tips.compare import (
     difference,
-    group_table,
-    jump_figure,
+    look_at,
     merged,
+    oracle_proposals,
     pass_rates,
     rule_table,
     same_rule,
     telling_group,
+)
+from tipprobe.tips.environment import Attempt
+from tipprobe.tips.propose import Proposal
+from tipprobe.tips.show_proposer import (
+    PANELS,
+    curves_figure,
+    group_table,
+    jump_figure,
+    loss_figure,
+    pass_rate_figure,
+    readable_rates,
     tip_table,
 )
 
@@ -99,3 +114,58 @@ def test_groups_for_reading():
 def test_the_figure_shows_the_jump():
     _, data = jump_figure((0.25,), n_tests=4)
     assert data["delta"].tolist() == pytest.approx([-0.25, 0.0, 0.25, 0.5, 1.0])
+
+
+class Environment:
+    """Passes as many of four tests as the tip has words."""
+
+    def attempts(self, requests):
+        self.requests = requests
+        return [[Attempt("x", len(tip.split()), 4, "wrong_output", 3)] for _, tip in requests]
+
+
+def test_every_tip_is_tried_on_its_problem():
+    problems = [Problem("a", "A.", meta={"tip": "one two three four"}), Problem("b", "B.")]
+    proposals = {
+        "self_hint": [Proposal("one", "ok", 1, "one"), Proposal(None, "cut", 9, "on")],
+        "oracle": oracle_proposals(problems),
+    }
+    environment = Environment()
+    a, b = look_at(environment, problems, {"a": 0.5, "b": 0.75}, proposals)
+    assert [(p.id, tip) for p, tip in environment.requests] == [("a", "one"), ("a", "one two three four")]
+    assert (a["tips"]["self_hint"]["share"], a["tips"]["oracle"]["share"], a["p_base"]) == (0.25, 1.0, 0.5)
+    # Without a tip the coder gets the problem as it is.
+    silent = {"tip": None, "reason": "cut", "share": 0.75, "program_reason": None}
+    assert b["tips"]["self_hint"] == silent and b["tips"]["oracle"]["reason"] == "empty"
+
+
+def test_rates_as_text_and_as_a_figure(tmp_path):
+    table = pass_rates(RECORDS, 200, 0)
+    text = readable_rates(table).set_index(["problems", "proposer"])
+    assert text.loc[("all (4)", "TipCoder-SFT"), "solved, percent"].startswith("75.0 [")
+    assert text.loc[("unsolved (2)", "Self-Hint"), "Δ share"].startswith("+12.5 [")
+    assert text.loc[("all (4)", "no tip"), "Δ solved"] == ""
+    figure, data = pass_rate_figure(table, "stand-in")
+    assert "stand-in" in figure.get_suptitle() and len(figure.axes) == 4
+    assert set(data["proposer"]) == {"self_hint", "tipcoder_sft"} and "n = 2" in figure.axes[-1].get_title()
+    drawn = [line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert sorted(drawn) == [-25, 25]
+    assert all(path.stat().st_size for path in save_figure(figure, tmp_path / "gains", data))
+
+
+def test_curves_hold_every_update_and_step(tmp_path):
+    log = pd.DataFrame({"update": [1, 2], "loss": [2.0, 1.0], "mean_token_accuracy": [0.5, 0.75], "x": 0})
+    figure, data = loss_figure(log, "stand-in")
+    assert data.equals(log.drop(columns="x")) and list(figure.axes[0].lines[0].get_ydata()) == [2.0, 1.0]
+    steps = pd.DataFrame({"step": [1, 2, 3]} | {column: [0.0, 3.0, 6.0] for column, _ in PANELS})
+    figure, data = curves_figure(steps, "stand-in")
+    assert data.equals(steps)
+    for axis in figure.axes:
+        raw, smooth = (list(line.get_ydata()) for line in axis.lines)
+        assert raw == [0, 3, 6] and smooth == [3, 3, 3]
+
+
+def test_a_colour_retires_no_result():
+    source = "from tipprobe.tips.show_proposer import tip_table\nfrom tipprobe.tips.compare import look_at"
+    computing = module_closure([source], presentation=False)
+    assert "tipprobe.tips.compare" in computing and "tipprobe.tips.show_proposer" not in computing

@@ -74,11 +74,11 @@ def test_a_transcript_is_read_turn_by_turn(tmp_path):
     assert replies == [TeacherReply(text, "not recorded" if text is None else "ok") for _, text in wanted]
     assert ask(teacher, ("refine", "p1", 2)) == [TeacherReply(None, "empty")]
     assert outcome_table(teacher) == [
-        {"purpose": "repair", "ok": 2, "cut": 0, "empty": 0, "not recorded": 2},
-        {"purpose": "observe", "ok": 1, "cut": 0, "empty": 0, "not recorded": 0},
-        {"purpose": "tip", "ok": 1, "cut": 0, "empty": 0, "not recorded": 2},
-        {"purpose": "contrast", "ok": 1, "cut": 0, "empty": 0, "not recorded": 0},
-        {"purpose": "refine", "ok": 1, "cut": 0, "empty": 1, "not recorded": 1},
+        {"purpose": "repair", "ok": 2, "cut": 0, "empty": 0, "too long": 0, "not recorded": 2},
+        {"purpose": "observe", "ok": 1, "cut": 0, "empty": 0, "too long": 0, "not recorded": 0},
+        {"purpose": "tip", "ok": 1, "cut": 0, "empty": 0, "too long": 0, "not recorded": 2},
+        {"purpose": "contrast", "ok": 1, "cut": 0, "empty": 0, "too long": 0, "not recorded": 0},
+        {"purpose": "refine", "ok": 1, "cut": 0, "empty": 1, "too long": 0, "not recorded": 1},
     ]
 
 
@@ -188,7 +188,9 @@ def test_faults_on_the_way_are_counted_apart(proxy, tmp_path):
     teacher = open_teacher(f"openai:{proxy.name}@{proxy.base_url}", sampling=GREEDY, **options)
     replies = teacher.reply(requests_for_tips())
     assert [r.why for r in replies] == ["empty", "cut", "ok"] and replies[0].text is replies[1].text is None
-    assert outcome_table(teacher) == [{"purpose": "tip", "ok": 1, "cut": 1, "empty": 1, "not recorded": 0}]
+    assert outcome_table(teacher) == [
+        {"purpose": "tip", "ok": 1, "cut": 1, "empty": 1, "too long": 0, "not recorded": 0}
+    ]
     assert teacher.sampler.usage.retries == {"rate limit": 1, "connection": 1}
     proxy.always = {"status": 500}
     again = open_teacher(f"openai:{proxy.name}@{proxy.base_url}", sampling=GREEDY, **options)
@@ -216,3 +218,14 @@ def test_long_feedback_is_capped():
     long = "x" * (FEEDBACK_CHARS + 1234)
     said = feedback(Attempt("p", 0, 1, "wrong_output", 1, (Failure(long, "", "timeout"),)))
     assert "1,234 more characters" in said and "expected" not in said and len(said) < FEEDBACK_CHARS + 200
+
+
+def test_a_conversation_beyond_the_context_stops_nobody():
+    teacher = SamplerTeacher(open_sampler("minicode-1m", device="cpu"), GREEDY)
+    chat = [*tip_request_prompt(PROBLEMS[0]), {"role": "assistant", "content": "x " * 2000}]
+    long = TeacherRequest("tip", "long", [*chat, {"role": "user", "content": "again"}])
+    replies = teacher.reply([requests_for_tips()[0], long, requests_for_tips()[1]])
+    assert [reply.why for reply in replies] == ["ok", "too long", "ok"] and replies[1].text is None
+    assert replies[2] == teacher.reply(requests_for_tips())[1]
+    assert teacher.outcomes["tip", "too long"] == 1
+    assert teacher.reply([long])[0].why == "too long"

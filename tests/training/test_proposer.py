@@ -196,7 +196,7 @@ def test_long_prompts_are_left_out_and_named(fields, tmp_path):
 def test_base_rates_of_another_coder_are_refused(fields, tmp_path):
     rates = [BaseRate(t.id, 1, 0, {"wrong_output": 1}, 1, 4, "wrong_output") for t in TASKS]
     write_base_rates(tmp_path / "base_rates.jsonl", rates, {"model_revision": "another"})
-    with pytest.raises(DataError, match="measured with another, but the environment is scripted"):
+    with pytest.raises(DataError, match="measured with model_revision another, but here it is scripted"):
         train_proposer(ProposerConfig(**fields))
 
 
@@ -212,7 +212,11 @@ def test_another_environment_is_another_run(fields, toy_coder_folder, tiny_model
     one = ProposerConfig(**fields).identity()
     assert ProposerConfig(**(fields | {"environment": str(tiny_model_folder)})).identity() != one
     assert ProposerConfig(**(fields | {"length_penalty": 0.02})).identity() != one
-    assert ProposerConfig(**(fields | {"cache": "elsewhere", "save_every": 7})).identity() == one
+    assert (
+        ProposerConfig(**(fields | {"cache": "elsewhere", "save_every": 7, "workers": 1})).identity() == one
+    )
+    assert set(one["prompts"]) == {"tip_request", "tip", "code_call", "code_stdin"}
+    assert "tip_request_mentor" in ProposerConfig(**(fields | {"tip_style": "mentor"})).identity()["prompts"]
     server = ProposerConfig(**(fields | {"environment": "openai:coder@http://127.0.0.1:9/v1"})).identity()
     assert server["environment_revision"] == "openai:coder@http://127.0.0.1:9/v1"
 
@@ -231,3 +235,9 @@ def test_metrics_of_a_step_by_hand():
     wanted = {"jumped": 0.25, "better": 0.25, "worse": 0.5, "no_tip": 0.25, "known": 0.25}
     assert {name: found[name] for name in wanted} == wanted
     assert (found["zero_advantage_groups"], found["distinct_tips"]) == (0.5, 2.0)
+
+
+def test_a_coder_that_is_open_already_is_used(fields, scripted):
+    mine = Coder()
+    train_proposer(ProposerConfig(**fields), coder=mine)
+    assert mine.asked and not scripted[0].asked

@@ -32,6 +32,7 @@ from typing import Any
 import openai
 
 from tipprobe.errors import DataError, EndpointError, ParameterError
+from tipprobe.models.open import token_cost
 from tipprobe.models.types import CHAT_TEMPLATE_KWARGS, Completion, Prompt, Sampling
 from tipprobe.probes.rng import keyed_seed
 
@@ -92,7 +93,7 @@ class Usage:
         """What the tokens cost at the given prices; None without prices.  Cached replies cost nothing."""
         if self.price_in is None or self.price_out is None:
             return None
-        return (self.prompt_tokens * self.price_in + self.completion_tokens * self.price_out) / 1e6
+        return token_cost(self.prompt_tokens, self.completion_tokens, self.price_in, self.price_out)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-ready dict."""
@@ -192,8 +193,10 @@ class EndpointSampler:
     back on another port or behind another name.  If two servers give one name to different weights, give
     each its own cache file.
 
-    A sample's seed depends on `Sampling.seed` and the sample's number alone.  Servers differ in what they
-    make of it: with the same seed some repeat themselves only while nobody else is asking, some never do.
+    The seed sent is made from `Sampling.seed` and the number of the first sample that a request asks for.  A
+    request for several samples has one seed, so a prompt of which the cache holds a part of the samples is
+    answered with other draws than one asked afresh; what is in the cache stays.  Servers differ in what they
+    make of a seed: with the same one some repeat themselves only while nobody else is asking, some never do.
 
     ``transformers serve`` has two ways of its own.  It computes in the checkpoint's precision unless it is
     started with ``--dtype float32``, so greedy replies may differ from those of `load_model`.  And it never

@@ -30,7 +30,7 @@ def open_sampler(
         device: where a model of this process goes (`tipprobe.models.load.pick_device`).
         batch_size: rows that a model of this process computes together.
         cache: file for a server's replies; a model of this process needs none.
-        endpoint_options: further options of `tipprobe.models.endpoint.EndpointSampler`.
+        endpoint_options: further options of `tipprobe.models.endpoint.EndpointSampler`, for a server alone.
 
     Raises:
         ParameterError: `spec` is empty, or starts like an endpoint and is none.
@@ -51,6 +51,44 @@ def open_sampler(
 
     model, tokenizer = load_model(spec, device)
     return TransformersSampler(model, tokenizer, revision=model_revision(spec), batch_size=batch_size)
+
+
+def token_cost(sent: int, written: int, price_in: float, price_out: float) -> float:
+    """Return what tokens cost at prices of a million, in the prices' currency."""
+    return (sent * price_in + written * price_out) / 1e6
+
+
+def sampler_options(sampler: Sampler) -> dict[str, Any]:
+    """Return what beside weights, prompt and sampling decides about a sampler's replies, for cache keys."""
+    names = ("chat_template_kwargs", "extra_body")
+    return {name: options for name in names if (options := getattr(sampler, name, None))}
+
+
+def endpoint_usage(**asked: Any) -> dict[str, int | float | str]:
+    """Return what servers were asked in this run, as rows of a stage's summary; empty without a server.
+
+    Args:
+        asked: samplers, or teachers with a `sampler`, by what they are called; those that are no server, and
+            None, add nothing.
+    """
+    rows: dict[str, int | float | str] = {}
+    for who, one in asked.items():
+        usage = getattr(getattr(one, "sampler", one), "usage", None)
+        if usage is not None:
+            rows |= {f"{who}: {k.replace('_', ' ')}": _shown(v) for k, v in usage.to_json().items()}
+    return rows
+
+
+def _shown(value: Any) -> int | float | str:
+    match value:
+        case None:
+            return "unknown"
+        case dict():
+            return ", ".join(f"{kind} × {count}" for kind, count in value.items()) or "none"
+        case list():
+            return ", ".join(value) or "none"
+        case _:
+            return value
 
 
 def is_endpoint(spec: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 Message = dict[str, str]
 #: A chat prompt: ``[{"role": "user", "content": ...}, ...]``.
@@ -31,6 +31,11 @@ class Sampling:
     top_k: int = 20
     max_tokens: int = 256
     seed: int = 0
+
+    @classmethod
+    def greedy(cls, max_tokens: int) -> Self:
+        """Return greedy decoding in its one spelling: caches compare every field."""
+        return cls(temperature=0.0, top_p=1.0, top_k=0, max_tokens=max_tokens)
 
 
 @dataclass(frozen=True, slots=True)

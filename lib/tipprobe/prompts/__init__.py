@@ -1,7 +1,8 @@
 """Every prompt as a text file beside this module, rendered and hashed in one place.
 
-The wording is short on purpose: the embedded coder was trained on these very files, and larger instruction
-models need no more.
+The requests for programs, probes and tips (``code_*``, ``tip``, ``probe_*``, ``tip_request``) are short on
+purpose: the embedded coder was trained on these very files.  The others are for models that follow
+instructions.
 """
 
 from __future__ import annotations
@@ -9,12 +10,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
+from tipprobe.errors import ParameterError
 from tipprobe.models.types import Prompt
 from tipprobe.problems.schema import Problem
 
 FOLDER = Path(__file__).parent
 NO_PREVIOUS = "(none)"
+#: What the coder reads: a request for a program, with or without a tip.
+CODE_PROMPTS = ("code_call", "code_stdin", "tip")
+#: Wording of the request for a tip: the short one that the embedded coder knows, or one for models that
+#: follow instructions.
+RequestStyle = Literal["short", "mentor"]
+_TIP_REQUESTS: dict[str, str] = {"short": "tip_request", "mentor": "tip_request_mentor"}
 
 
 def template(name: str) -> str:
@@ -22,11 +31,14 @@ def template(name: str) -> str:
     return (FOLDER / f"{name}.txt").read_text(encoding="utf-8").removesuffix("\n")
 
 
-def prompt_hashes() -> dict[str, str]:
-    """Return ``{file name: first 12 hex digits of its SHA-256}`` for provenance and cache keys."""
-    return {
-        path.stem: hashlib.sha256(path.read_bytes()).hexdigest()[:12] for path in sorted(FOLDER.glob("*.txt"))
-    }
+def prompt_hashes(*names: str) -> dict[str, str]:
+    """Return ``{file name: first 12 hex digits of its SHA-256}`` for provenance and cache keys.
+
+    Args:
+        names: of prompt files; all of them if none is given.
+    """
+    found = sorted(names) or sorted(path.stem for path in FOLDER.glob("*.txt"))
+    return {name: hashlib.sha256((FOLDER / f"{name}.txt").read_bytes()).hexdigest()[:12] for name in found}
 
 
 def user_prompt(content: str) -> Prompt:
@@ -59,13 +71,24 @@ def probe_prompt(problem: Problem, previous: Sequence[str]) -> Prompt:
     )
 
 
-def tip_request_prompt(problem: Problem, style: str = "short") -> Prompt:
+def tip_request_prompt(problem: Problem, style: RequestStyle = "short") -> Prompt:
     """Return the prompt that asks for a tip about a problem, before any program is written.
 
-    `style` is ``short`` (what the embedded coder was trained on) or ``mentor`` (for instruction models).
+    Raises:
+        ParameterError: there is no such style.
     """
-    name = {"short": "tip_request", "mentor": "tip_request_mentor"}[style]
-    return user_prompt(fill(name, statement=problem.statement))
+    return user_prompt(fill(tip_request_name(style), statement=problem.statement))
+
+
+def tip_request_name(style: RequestStyle) -> str:
+    """Return the prompt file of a style.
+
+    Raises:
+        ParameterError: there is no such style.
+    """
+    if style not in _TIP_REQUESTS:
+        raise ParameterError(f"no style {style!r} of asking for a tip; styles: {', '.join(_TIP_REQUESTS)}")
+    return _TIP_REQUESTS[style]
 
 
 def signature(problem: Problem) -> str:

@@ -10,8 +10,9 @@ from typing import Any
 
 from tipprobe.errors import DataError
 from tipprobe.evaluation.intervals import Interval, wilson_interval
+from tipprobe.models.open import sampler_options
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
-from tipprobe.prompts import prompt_hashes
+from tipprobe.prompts import CODE_PROMPTS, prompt_hashes
 from tipprobe.tips.environment import Attempt, CodeEnvironment
 
 
@@ -92,15 +93,38 @@ def measure_base_rates(
 
 def base_rates_header(sampled: CodeEnvironment, greedy: CodeEnvironment) -> dict[str, Any]:
     """Return what base rates depend on: model, sampling, limits and the prompts for programs."""
-    hashes = {name: digest for name, digest in prompt_hashes().items() if name.startswith("code_")}
+    return {"sampling": asdict(sampled.sampling)} | greedy_header(greedy)
+
+
+def greedy_header(greedy: CodeEnvironment) -> dict[str, Any]:
+    """Return what P_base depends on: the part of `base_rates_header` that P_curr must have in common."""
     return {
-        "model_revision": sampled.sampler.revision,
-        "sampling": asdict(sampled.sampling),
+        "model_revision": greedy.sampler.revision,
+        "model_options": sampler_options(greedy.sampler),
         "greedy": asdict(greedy.sampling),
-        "time_limit_s": sampled.time_limit_s,
-        "memory_mb": sampled.memory_mb,
-        "prompts": hashes,
+        "time_limit_s": greedy.time_limit_s,
+        "memory_mb": greedy.memory_mb,
+        "prompts": prompt_hashes(*CODE_PROMPTS),
     }
+
+
+def check_greedy(path: Path, greedy: CodeEnvironment) -> None:
+    """Make sure that programs with a tip are compared with programs made under the same conditions.
+
+    Args:
+        path: file of base rates; what its header does not record is not compared.
+        greedy: where tips are tried.
+
+    Raises:
+        DataError: the file was measured with another coder, prompt, greedy decoding or limit.
+    """
+    header, here = read_base_rates_header(path), greedy_header(greedy)
+    for name, value in here.items():
+        if header.get(name, value) != value:
+            raise DataError(
+                f"{path.name} was measured with {name} {header[name]}, but here it is {value}: P_base and "
+                "P_curr must come from one coder in the same conditions, so run the mining again with these"
+            )
 
 
 def write_base_rates(path: Path, rates: Iterable[BaseRate], header: Mapping[str, Any]) -> None:

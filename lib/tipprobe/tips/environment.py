@@ -11,6 +11,7 @@ from typing import Any
 
 from tipprobe.evaluation.grade import Failure, TestReport, grade, run_tests
 from tipprobe.files import append_jsonl, complete_records
+from tipprobe.models.open import sampler_options
 from tipprobe.models.types import Sampler, Sampling
 from tipprobe.probes.rng import keyed_seed
 from tipprobe.problems.schema import Problem, write_jsonl
@@ -55,8 +56,8 @@ class Attempt:
 class CodeEnvironment:
     """Lets a frozen coder write programs, with or without a tip, and runs them on their problems' tests.
 
-    Outcomes are kept by (model, problem, tip, sampling, n): asked again, also by a later process, the coder
-    is not bothered.
+    Outcomes are kept by all that decides about them (model and its options, prompt, tests, sampling, n,
+    limits): asked again, also by a later process, the coder is not bothered.
 
     Args:
         sampler: the coder.
@@ -174,9 +175,10 @@ class CodeEnvironment:
         return reports
 
     def _key(self, problem: Problem, tip: str | None, n: int) -> str:
-        parts = [self.sampler.revision, problem.to_json(), tip, asdict(self.sampling), n]
+        coder = [self.sampler.revision, sampler_options(self.sampler), asdict(self.sampling), n]
         limits = [self.time_limit_s, self.memory_mb, self.all_tests]
-        text = json.dumps([parts, limits], sort_keys=True, ensure_ascii=False)
+        asked = [code_prompt(problem, tip), problem.to_json()]
+        text = json.dumps([coder, asked, limits], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

@@ -14,13 +14,12 @@ import io
 import keyword
 import re
 import tokenize
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tipprobe.problems.schema import Problem
-from tipprobe.tips.masking import code_fragments
+from tipprobe.tips.masking import code_fragments, parsed
 
 #: Reasons, in the order in which they are looked for and shown.
 REASONS: dict[str, str] = {
@@ -115,7 +114,7 @@ def _solution_names(tip: str, problem: Problem, solutions: Sequence[str]) -> lis
 
 
 def _names_in(program: str) -> Iterator[str]:
-    tree = _parsed(program)
+    tree = parsed(program)
     if tree is None:
         return
     for node in ast.walk(tree):
@@ -147,7 +146,7 @@ def _long_values(tip: str, problem: Problem) -> list[str]:
 def _expected_values(problem: Problem) -> list[str]:
     if problem.test_code is None:
         return list(dict.fromkeys(test.expected for test in problem.tests))
-    tree = _parsed(problem.test_code)
+    tree = parsed(problem.test_code)
     constants = [] if tree is None else [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)]
     return list(dict.fromkeys(str(value) for value in constants))
 
@@ -188,12 +187,3 @@ def _place(part: Sequence[str], whole: Sequence[str], start: int = 0) -> int | N
         return None
     places = range(start, len(whole) - len(part) + 1)
     return next((i for i in places if list(whole[i : i + len(part)]) == list(part)), None)
-
-
-def _parsed(source: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None

@@ -80,7 +80,7 @@ def is_code(line: str) -> bool:
     """Return whether a line alone is a Python statement that does something."""
     line = line.strip().rstrip(":")
     for source in (line, f"{line}: pass"):
-        tree = _parsed(source)
+        tree = parsed(source)
         if tree is not None and tree.body:
             match tree.body[0]:
                 case ast.Expr():
@@ -93,11 +93,12 @@ def is_code(line: str) -> bool:
 
 def _is_expression(text: str) -> bool:
     """Return whether a text parses and computes something: more than names, literals and words."""
-    tree = _parsed(text)
+    tree = parsed(text)
     return tree is not None and not all(isinstance(node, _PROSE) for node in ast.walk(tree))
 
 
-def _parsed(source: str) -> ast.Module | None:
+def parsed(source: str) -> ast.Module | None:
+    """Return what a text is as Python, indented as it may be; None if it is none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,8 +15,10 @@ import pandas as pd
 from tipprobe.errors import DataError
 from tipprobe.evaluation.grade import Failure, run_tests
 from tipprobe.files import append_jsonl, complete_records
+from tipprobe.models.open import token_cost
 from tipprobe.models.types import Prompt
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
+from tipprobe.prompts import CODE_PROMPTS, prompt_hashes
 from tipprobe.sandbox import Executor, extract_code
 from tipprobe.tips.base_rates import BaseRate
 from tipprobe.tips.environment import Attempt
@@ -207,28 +211,49 @@ def mine_trajectories(
         turns: attempts that the teacher has at a problem.
         time_limit_s: CPU seconds of one execution.
         memory_mb: memory of one execution.
-        path: JSONL file of finished trajectories; an earlier run's, of the same teacher and number of turns,
-            are taken from it, and nobody is asked again.
+        path: JSONL file of finished trajectories; an earlier run's, of the same teacher, turns, limits and
+            prompts, that begin with the same program are taken from it, and nobody is asked again.
         progress: called with (problems done, problems in all).
 
     Returns:
         One trajectory a problem, in order.
     """
-    header = {"teacher": teacher.revision, "turns": turns}
-    done = _earlier(path, header) if path else {}
-    waiting = [pair for pair in zip(problems, firsts, strict=True) if pair[0].id not in done]
     limits = {"time_limit_s": time_limit_s, "memory_mb": memory_mb}
+    header = mining_header(teacher, turns) | limits
+    begins = {
+        p.id: None if first is None else first.program for p, first in zip(problems, firsts, strict=True)
+    }
+    tasks = {problem.id: _digest(problem, begins[problem.id]) for problem in problems}
+    done = _earlier(path, header, tasks) if path else {}
+    waiting = [pair for pair in zip(problems, firsts, strict=True) if pair[0].id not in done]
     for start in range(0, len(waiting), CHUNK):
         found = _repair(waiting[start : start + CHUNK], teacher, sandbox, turns, limits)
         done |= {trajectory.problem_id: trajectory for trajectory in found}
         if path is not None:
-            append_jsonl(path, map(asdict, found))
+            append_jsonl(path, (asdict(t) | {"task": tasks[t.problem_id]} for t in found))
         if progress is not None:
             progress(len(problems) - len(waiting) + min(start + CHUNK, len(waiting)), len(problems))
     trajectories = [done[problem.id] for problem in problems]
     if path is not None:
-        write_trajectories(path, trajectories, header)
+        write_trajectories(path, trajectories, header, tasks)
     return trajectories
+
+
+def mining_header(teacher: Teacher, turns: int) -> dict[str, Any]:
+    """Return what trajectories depend on beside problems and limits: teacher, sampling, turns, prompts."""
+    sampling = getattr(teacher, "sampling", None)
+    return {
+        "teacher": teacher.revision,
+        "teacher_sampling": None if sampling is None else asdict(sampling),
+        "turns": turns,
+        "prompts": prompt_hashes("repair", "repair_again", *CODE_PROMPTS),
+    }
+
+
+def _digest(problem: Problem, program: str | None) -> str:
+    """Return what stands for a problem with its tests and the program to repair."""
+    text = json.dumps([problem.to_json(), program], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _repair(
@@ -270,18 +295,25 @@ def _repair(
     return [finished[problem.id] for problem, _ in pairs]
 
 
-def _earlier(path: Path, header: Mapping[str, Any]) -> dict[str, Trajectory]:
-    """Return what an interrupted run finished, and leave in the file nothing else."""
+def _earlier(path: Path, header: Mapping[str, Any], tasks: Mapping[str, str]) -> dict[str, Trajectory]:
+    """Return what an interrupted run finished of these tasks, and leave in the file nothing else."""
     records = complete_records(path)
     same = bool(records) and records[0].get("header") == header
-    found = [_from_json(record) for record in records[1:]] if same else []
-    write_trajectories(path, found, header)
+    found = [
+        _from_json(record)
+        for record in (records[1:] if same else ())
+        if record["task"] == tasks.get(record["problem_id"])
+    ]
+    write_trajectories(path, found, header, tasks)
     return {trajectory.problem_id: trajectory for trajectory in found}
 
 
-def write_trajectories(path: Path, trajectories: Sequence[Trajectory], header: Mapping[str, Any]) -> None:
-    """Write a header line (teacher, turns), then one line a problem."""
-    write_jsonl(path, [{"header": dict(header)}, *map(asdict, trajectories)])
+def write_trajectories(
+    path: Path, trajectories: Sequence[Trajectory], header: Mapping[str, Any], tasks: Mapping[str, str]
+) -> None:
+    """Write a header line, then one line a problem with what stands for the problem and its first program."""
+    lines = (asdict(trajectory) | {"task": tasks[trajectory.problem_id]} for trajectory in trajectories)
+    write_jsonl(path, [{"header": dict(header)}, *lines])
 
 
 def read_trajectories(path: Path) -> list[Trajectory]:
@@ -301,7 +333,8 @@ def _from_json(record: Mapping[str, Any]) -> Trajectory:
         Turn(**{**turn, "failures": tuple(Failure(**failure) for failure in turn["failures"])})
         for turn in record["turns"]
     )
-    return replace(Trajectory(**record), turns=turns)
+    fields = {name: value for name, value in record.items() if name != "task"}
+    return replace(Trajectory(**fields), turns=turns)
 
 
 class Counted(Protocol):
@@ -321,13 +354,16 @@ class Counted(Protocol):
 def teacher_bill(records: Sequence[Counted], price_in: float, price_out: float) -> dict[str, float]:
     """Return tokens and cost of everything the teacher was asked for, as if nothing had come from a cache.
 
+    What this run paid a server, without what came from the cache and with what was asked again, is
+    `tipprobe.models.endpoint.Usage.cost`; both are priced by `token_cost`.
+
     Args:
         records: all trajectories, or all tips.
         price_in: price of a million tokens sent.
         price_out: price of a million tokens written.
     """
     sent, written = (sum(getattr(record, name) for record in records) for name in ("tokens_in", "tokens_out"))
-    cost = (sent * price_in + written * price_out) / 1e6
+    cost = token_cost(sent, written, price_in, price_out)
     return {"tokens sent": sent, "tokens written": written, "cost": cost}
 
 

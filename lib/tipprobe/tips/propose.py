@@ -6,14 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from tipprobe.models.types import Completion, Sampler, Sampling
 from tipprobe.problems.schema import Problem
-from tipprobe.prompts import tip_request_prompt
+from tipprobe.prompts import RequestStyle, tip_request_prompt
 
-#: Wording of the request: the short one that the embedded coder knows, or one for instruction models.
-RequestStyle = Literal["short", "mentor"]
+__all__ = ["Proposal", "RequestStyle", "proposal_counts", "propose_tips", "read_tip"]
 
 _LABEL = re.compile(r"^(?:[*_#]*\s*)tips?\s*:[*_]*\s*", re.IGNORECASE)
 

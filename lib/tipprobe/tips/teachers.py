@@ -19,6 +19,7 @@ from tipprobe.errors import DataError, ParameterError
 from tipprobe.models.open import open_sampler
 from tipprobe.models.types import Completion, Prompt, Sampler, Sampling
 from tipprobe.paths import resolve
+from tipprobe.probes.generate import prompt_fits
 from tipprobe.problems.schema import Problem, numbered_jsonl
 from tipprobe.prompts import code_prompt, fill, user_prompt
 from tipprobe.tips.environment import Attempt
@@ -30,7 +31,7 @@ Purpose = Literal["repair", "observe", "tip", "contrast", "refine"]
 #: Purposes whose reply is a tip.
 TIP_PURPOSES = ("tip", "contrast", "refine")
 #: Why a request has a reply or none.
-Why = Literal["ok", "cut", "empty", "not recorded"]
+Why = Literal["ok", "cut", "empty", "too long", "not recorded"]
 
 #: Transcripts that come with the package.
 TRANSCRIPTS = Path(__file__).parent / "transcripts"
@@ -65,7 +66,8 @@ class TeacherReply:
     Attributes:
         text: the reply, for tips without a label such as ``Tip:``; None unless `why` is ``ok``.
         why: ``ok``, ``cut`` (the reply reached its token limit, and half of one may say the opposite),
-            ``empty`` (nothing but blanks or a label) or ``not recorded``.
+            ``empty`` (nothing but blanks or a label), ``too long`` (the conversation does not fit the context
+            of a model of this process, so nothing was asked) or ``not recorded``.
         tokens_in: length of the prompt in tokens, None if nobody counted.
         tokens_out: length of the reply in tokens, None if nobody counted.
     """
@@ -127,14 +129,19 @@ class SamplerTeacher:
 
         Raises:
             EndpointError: the server is not there, refuses, or fails each time.
-            DataError: a prompt does not fit the model's context.
         """
+        fits = [prompt_fits(self.sampler, request.messages) for request in requests]
         # The seed stays the same: what a server replied is found again however requests are batched.
         groups = self.sampler.sample(
-            [request.messages for request in requests], 1, self.sampling, progress=progress
+            [request.messages for request, asked in zip(requests, fits, strict=True) if asked],
+            1,
+            self.sampling,
+            progress=progress,
         )
+        found = iter(groups)
         replies = [
-            _read(request, completion) for request, (completion,) in zip(requests, groups, strict=True)
+            _read(request, next(found)[0]) if asked else TeacherReply(None, "too long")
+            for request, asked in zip(requests, fits, strict=True)
         ]
         self.outcomes.update((q.purpose, r.why) for q, r in zip(requests, replies, strict=True))
         return replies

@@ -54,7 +54,7 @@ from tipprobe.probes.rng import keyed_rng, keyed_seed
 from tipprobe.problems.schema import write_jsonl
 from tipprobe.training.config import PolicyConfig
 from tipprobe.training.objectives import policy_denominator
-from tipprobe.training.runs import Silent, keep_steps, restart_point, save_checkpoint
+from tipprobe.training.runs import Silent, check_training_device, keep_steps, restart_point, save_checkpoint
 
 #: Rows of one forward pass on a CPU.  Rows of similar length share a pass, so little of it is padding; larger
 #: passes gain nothing there.  On a GPU a whole micro-batch is one pass.
@@ -108,11 +108,7 @@ def grpo_config(config: PolicyConfig, output_dir: Path, device: str) -> GRPOConf
         ParameterError: a GPU is asked for by number.
     """
     updates = config.minibatches_per_step
-    if ":" in device:
-        raise ParameterError(
-            f"device {device!r}: training runs on the first visible GPU; set CUDA_VISIBLE_DEVICES to choose "
-            "another one, and device to cuda"
-        )
+    check_training_device(device)
     use_bf16 = config.precision == "bfloat16" or (config.precision == "auto" and device != "cpu")
     args = GRPOConfig(
         output_dir=str(output_dir),

@@ -15,20 +15,19 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tipprobe.errors import DataError, ParameterError
 from tipprobe.files import complete_records, write_json
 from tipprobe.models.load import load_model, model_revision
 from tipprobe.models.open import is_endpoint, open_sampler
-from tipprobe.models.types import Completion, Sampling
+from tipprobe.models.types import Completion, Sampler, Sampling
 from tipprobe.problems.schema import Problem, read_jsonl
-from tipprobe.prompts import tip_request_prompt
+from tipprobe.prompts import CODE_PROMPTS, RequestStyle, prompt_hashes, tip_request_name, tip_request_prompt
 from tipprobe.sandbox import Sandbox
-from tipprobe.tips.base_rates import read_base_rates, read_base_rates_header
+from tipprobe.tips.base_rates import check_greedy, read_base_rates
 from tipprobe.tips.environment import Attempt, CodeEnvironment
-from tipprobe.tips.propose import Proposal, RequestStyle, read_tip
+from tipprobe.tips.propose import Proposal, read_tip
 from tipprobe.tips.utility import NO_TIP, group_of, reward_fields
 from tipprobe.training.config import PolicyConfig
 from tipprobe.training.policy import PolicyTrainer, Scored, too_long, train_resumable
@@ -52,7 +51,8 @@ class ProposerConfig(PolicyConfig):
         tip_style: wording of the request for a tip.
         length_threshold: L_th, tokens of a tip that cost nothing.
         length_penalty: lambda, reward lost per token beyond.
-        cache: file of the environment's outcomes, kept from run to run.
+        cache: file of the environment's outcomes, kept from run to run; a server's replies lie beside it.
+        workers: processes that run programs, 0 for one a core.
     """
 
     base_rates: str
@@ -62,12 +62,14 @@ class ProposerConfig(PolicyConfig):
     length_threshold: int
     length_penalty: float
     cache: str
+    workers: int = 0
 
     NOT_IDENTITY: ClassVar[tuple[str, ...]] = (
         *PolicyConfig.NOT_IDENTITY,
         "base_rates",
         "environment",
         "cache",
+        "workers",
     )
     FILES: ClassVar[tuple[str, ...]] = ("problems", "base_rates")
 
@@ -80,14 +82,22 @@ class ProposerConfig(PolicyConfig):
         """Return what decides the run's result; see `PolicyConfig.identity`."""
         server = is_endpoint(self.environment)
         revision = self.environment if server else model_revision(self.environment)
-        return {**super().identity(), "environment_revision": revision}
+        prompts = prompt_hashes(tip_request_name(self.tip_style), *CODE_PROMPTS)
+        return {**super().identity(), "environment_revision": revision, "prompts": prompts}
 
 
-def train_proposer(config: ProposerConfig, progress: Progress | None = None) -> Path:
+def train_proposer(
+    config: ProposerConfig, progress: Progress | None = None, coder: Sampler | None = None
+) -> Path:
     """Reinforce a proposer; return the run folder (laid out as in `tipprobe.training.adapt`).
 
     A finished run of the same identity is returned as it is, an unfinished one goes on from its last restart
     point.
+
+    Args:
+        config: of the run.
+        progress: called after each rollout step.
+        coder: the environment's coder if it is open already; `config.environment` still names it.
 
     Raises:
         DataError: the model, the problems or their base rates are missing or do not fit together.
@@ -95,10 +105,12 @@ def train_proposer(config: ProposerConfig, progress: Progress | None = None) -> 
         SandboxError: the execution machinery failed.
         StageError: another process is working in the run folder, or the run diverged.
     """
-    return run_once(config.folder, config.identity(), lambda: _train(config, progress), steps=config.steps)
+    return run_once(
+        config.folder, config.identity(), lambda: _train(config, progress, coder), steps=config.steps
+    )
 
 
-def _train(config: ProposerConfig, progress: Progress | None) -> None:
+def _train(config: ProposerConfig, progress: Progress | None, opened: Sampler | None) -> None:
     problems = [Problem.from_json(record) for record in read_jsonl(Path(config.problems))]
     p_base = read_p_base(Path(config.base_rates), problems)
     model, tokenizer = load_model(config.model, config.device)
@@ -117,19 +129,22 @@ def _train(config: ProposerConfig, progress: Progress | None) -> None:
 
     @contextmanager
     def trainer() -> Iterator[ProposerTrainer]:
-        with Sandbox(workers=torch.get_num_threads()) as sandbox:
-            coder = open_sampler(
-                config.environment, device=config.device, batch_size=config.sampler_batch_size
+        with Sandbox(config.workers) as sandbox:
+            coder = opened or open_sampler(
+                config.environment,
+                device=config.device,
+                batch_size=config.sampler_batch_size,
+                cache=Path(config.cache).with_suffix(".sqlite"),
             )
-            check_base_rates(Path(config.base_rates), coder.revision)
             environment = CodeEnvironment(
                 coder,
                 sandbox,
-                Sampling(temperature=0, max_tokens=config.program_tokens),
+                Sampling.greedy(config.program_tokens),
                 time_limit_s=config.time_limit_s,
                 memory_mb=config.memory_mb,
                 cache=Path(config.cache),
             )
+            check_greedy(Path(config.base_rates), environment)
             yield ProposerTrainer(config, model, tokenizer, usable, p_base, environment, on_step)
 
     train_resumable(config, model, tokenizer, trainer)
@@ -146,16 +161,6 @@ def read_p_base(path: Path, problems: Sequence[Problem]) -> dict[str, float]:
     if missing:
         raise DataError(f"{path} has no base rate of problem {missing[0]!r}")
     return {problem.id: rates[problem.id].greedy_share for problem in problems}
-
-
-def check_base_rates(path: Path, revision: str) -> None:
-    """Raise DataError if a file of base rates says that it was measured with another coder."""
-    measured = read_base_rates_header(path).get("model_revision", revision)
-    if measured != revision:
-        raise DataError(
-            f"{path.name} was measured with {measured}, but the environment is {revision}: P_base and P_curr "
-            "must come from one coder, so mine again with this one"
-        )
 
 
 class ProposerTrainer(PolicyTrainer):

@@ -11,13 +11,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tipprobe.errors import StageError
+from tipprobe.errors import ParameterError, StageError
 from tipprobe.files import complete_records, read_json, write_json
 from tipprobe.problems.schema import write_jsonl
 from tipprobe.training.config import identity_hash
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def check_training_device(device: str) -> None:
+    """Raise ParameterError if a GPU is asked for by number: TRL takes the first visible one."""
+    if ":" in device:
+        raise ParameterError(
+            f"device {device!r}: training runs on the first visible GPU; set CUDA_VISIBLE_DEVICES to choose "
+            "another one, and device to cuda"
+        )
 
 
 def run_once(folder: Path, identity: dict[str, Any], work: Callable[[], None], **facts: Any) -> Path:

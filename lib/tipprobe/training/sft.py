@@ -29,15 +29,14 @@ from transformers import (
 )
 from trl import SFTConfig, SFTTrainer
 
-from tipprobe.errors import DataError, ParameterError, StageError
+from tipprobe.errors import DataError, StageError
 from tipprobe.files import write_json
 from tipprobe.models.load import load_model, model_revision
 from tipprobe.models.transformers_sampler import encode_prompt
 from tipprobe.models.types import Prompt
 from tipprobe.problems.schema import Problem, write_jsonl
-from tipprobe.prompts import tip_request_prompt
-from tipprobe.tips.propose import RequestStyle
-from tipprobe.training.runs import Silent, run_once, save_checkpoint
+from tipprobe.prompts import RequestStyle, tip_request_prompt
+from tipprobe.training.runs import Silent, check_training_device, run_once, save_checkpoint
 
 #: Label of a token that the loss leaves out.
 IGNORED = -100
@@ -172,11 +171,7 @@ def tip_trainer(
     Raises:
         ParameterError: a GPU is asked for by number.
     """
-    if ":" in config.device:
-        raise ParameterError(
-            f"device {config.device!r}: training runs on the first visible GPU; set CUDA_VISIBLE_DEVICES to "
-            "choose another one, and device to cuda"
-        )
+    check_training_device(config.device)
     updates = math.ceil(len(rows) / config.batch_size) * config.epochs
     on_cpu = model.device.type == "cpu"
     args = SFTConfig(
