@@ -206,6 +206,49 @@ def test_samples_of_records_that_the_loader_dropped_are_counted(files):
     assert survey.left_out == {"the problem cannot be graded: no tests": 1}
 
 
+def test_samples_keep_their_own_numbers(files):
+    rows = [("a", 7), ("a", None), ("b", None), ("a", 3), ("b", None), ("a", None)]
+    lines = [{"task_id": task, "program": RIGHT} | ({} if n is None else {"sample": n}) for task, n in rows]
+    write_jsonl(files.samples, lines)
+    grade_generations(files)
+    numbers = [(record["task_id"], record["sample"]) for record in results(files)]
+    assert numbers == [("a", 7), ("a", 8), ("b", 0), ("a", 3), ("b", 1), ("a", 9)]
+
+
+@pytest.mark.parametrize("change", ["more", "fewer", "other", "broken"])
+def test_a_file_that_changes_while_it_is_graded_is_noticed(files, monkeypatch, change):
+    write_samples(files, *SAMPLES)
+    changes = {"more": (*SAMPLES, ("a", "x")), "fewer": SAMPLES[:-1], "other": (*SAMPLES[:-1], ("b", RIGHT))}
+
+    def changing(*arguments):
+        survey = survey_samples(*arguments)
+        if change == "broken":
+            files.samples.write_text("{", encoding="utf-8")
+        else:
+            write_samples(files, *changes[change])
+        return survey
+
+    monkeypatch.setattr(generations, "CHUNK", 2)
+    monkeypatch.setattr(generations, "survey_samples", changing)
+    with pytest.raises(DataError, match="was changed while"):
+        grade_generations(files)
+    if change != "broken":  # chunks that had been graded were taken back
+        assert (files.out / "results.jsonl").read_bytes() == b""
+    monkeypatch.undo()
+    monkeypatch.setenv("TIPPROBE_MIN_ISOLATION", "process")
+    write_samples(files, *SAMPLES)  # put back: graded as if nothing had been
+    assert grade_generations(files)["n_samples"] == 8
+
+
+def test_many_unknown_ids_are_looked_up_a_few_times_only(files, monkeypatch):
+    asked = []
+    monkeypatch.setattr(samples.difflib, "get_close_matches", lambda task, *_: asked.append(task) or [])
+    write_samples(files, *((f"unknown{n}", "x") for n in range(50)))
+    with pytest.raises(DataError, match=r"50 of 50 lines(.|\n)*and 45 more$"):
+        grade_generations(files)
+    assert len(asked) == 5
+
+
 STUB = 'from typing import List\n\n\ndef first(xs: List[int]) -> int:\n    """Return the first."""'
 HUMANEVAL = Problem("h", STUB, kind="call", entry_point="first", tests=(Test("[3]", "3"),))
 

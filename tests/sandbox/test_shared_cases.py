@@ -297,8 +297,9 @@ def host_jsonl_u2028(sandbox, tmp_path):
     problems = load_problems(str(tmp_path / "p.jsonl"))
     assert [problem.id for problem in problems] == [odd]
     by_id = {problem.id: problem for problem in problems}
-    assert survey_samples(tmp_path / "s.jsonl", by_id, {}).counts == {odd: 1}
-    assert [sample.text for sample in read_samples(tmp_path / "s.jsonl", by_id)] == [f"# {odd}"]
+    survey = survey_samples(tmp_path / "s.jsonl", by_id, {})
+    assert survey.counts == {odd: 1}
+    assert [sample.text for sample in read_samples(tmp_path / "s.jsonl", by_id, survey)] == [f"# {odd}"]
 
 
 def host_infra_vs_verdict(sandbox, tmp_path):

@@ -8,10 +8,12 @@ killed goes on after the last chunk that is there.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from tipprobe import __version__
@@ -20,7 +22,7 @@ from tipprobe.evaluation.completions import sample_program
 from tipprobe.evaluation.generations_page import write_page
 from tipprobe.evaluation.generations_summary import Record, summarise
 from tipprobe.evaluation.grade import Verdict, check_tests, grade, missing_modules, needed_modules
-from tipprobe.evaluation.samples import Sample, Survey, read_samples, survey_samples
+from tipprobe.evaluation.samples import Sample, SamplesChanged, Survey, read_samples, survey_samples
 from tipprobe.files import append_jsonl, complete_records, read_json, write_json
 from tipprobe.problems.load import load_with_report
 from tipprobe.problems.schema import Problem
@@ -79,7 +81,8 @@ def grade_generations(
         The summary.
 
     Raises:
-        DataError: problems or samples cannot be used, or the folder holds the results of another grading.
+        DataError: problems or samples cannot be used, the samples file was changed meanwhile, or the folder
+            holds the results of another grading.
         ParameterError: a parameter is out of range.
         SandboxError: the execution machinery failed; the same call goes on from there.
     """
@@ -206,20 +209,22 @@ def _grade_all(
 ) -> None:
     total = survey.counts.total()
     known: dict[tuple[str, bytes], Verdict] = {}  # of programs in earlier chunks, by hash
-    done, chunk = 0, []
-    size = CHUNK * sandbox.workers
+    path = job.out / "results.jsonl"
+    size_before = path.stat().st_size if path.exists() else 0
     if progress is not None:
         progress(kept, total)
-    for sample in read_samples(job.samples, chosen):
-        done += 1
-        if done <= kept:
-            continue
-        chunk.append(sample)
-        if len(chunk) == size or done == total:
-            append_jsonl(job.out / "results.jsonl", _grade_chunk(job, chunk, chosen, lacking, sandbox, known))
-            chunk = []
+    samples = islice(read_samples(job.samples, chosen, survey), kept, None)
+    done = kept
+    try:
+        while chunk := list(islice(samples, CHUNK * sandbox.workers)):
+            append_jsonl(path, _grade_chunk(job, chunk, chosen, lacking, sandbox, known))
+            done += len(chunk)
             if progress is not None:
                 progress(done, total)
+    except SamplesChanged:
+        if path.exists():
+            os.truncate(path, size_before)  # what was graded now may be of another file
+        raise
 
 
 def _grade_chunk(

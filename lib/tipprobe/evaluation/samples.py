@@ -23,13 +23,17 @@ _SHOWN_ERRORS = 5
 _TEXT_FIELDS = ("completion", "program")
 
 
+class SamplesChanged(DataError):
+    """The samples file is not the one that was checked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One line of the samples file."""
 
     line: int
     task_id: str
-    number: int  # among the task's samples, from 0
+    number: int  # the line's own ``sample``, else counted from 0, beyond the task's own numbers if it has any
     text: str
     is_program: bool
 
@@ -42,12 +46,15 @@ class Survey:
         counts: samples of each problem that will be graded, in the order of the file.
         repeated: lines that repeat an earlier one word for word; each counts as a sample of its own.
         left_out: samples that are not graded, by reason.
+        next_numbers: of problems some of whose lines have a ``sample`` of their own, the first number above
+            those.
         sha256: of the file's content.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     repeated: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+    next_numbers: dict[str, int] = field(default_factory=dict)
     sha256: str = ""
 
 
@@ -124,43 +131,41 @@ def survey_samples(
     Raises:
         DataError: the file is empty, or lines cannot be used; the message names the first of them.
     """
-    survey, errors, seen, numbers = Survey(), [], set(), set()
-    digest, total = hashlib.sha256(), 0
+    survey, seen, numbers = Survey(), set(), set()
+    digest, total, bad, shown = hashlib.sha256(), 0, 0, []
     for number, line in read_lines(path):
         digest.update(line)
         total += 1
         try:
             task, _, _, own = sample_of(line)
+            if task in problems:
+                if own is not None and (task, own) in numbers:
+                    raise ValueError(f"sample {own} of {task!r} is there already")
+            elif task not in dropped:
+                # Looking for the nearest name takes long in a large set.
+                raise ValueError(_unknown(task, problems) if bad < _SHOWN_ERRORS else "unknown task id")
         except ValueError as error:
-            errors.append(f"line {number}: {error}")
+            bad += 1
+            if bad <= _SHOWN_ERRORS:
+                shown.append(f"line {number}: {error}")
             continue
-        if task in problems:
-            if own is not None and (task, own) in numbers:
-                errors.append(f"line {number}: sample {own} of {task!r} is there already")
-            numbers.add((task, own))
-            if limit is not None and task not in survey.counts and len(survey.counts) == limit:
-                survey.left_out[f"beyond the first {limit} problems"] += 1
-                continue
-            survey.counts[task] += 1
-            fingerprint = hashlib.blake2b(line.strip(), digest_size=16).digest()
-            survey.repeated += fingerprint in seen
-            seen.add(fingerprint)
-        elif task in dropped:
+        if task not in problems:
             survey.left_out[f"the problem cannot be graded: {dropped[task]}"] += 1
-        else:
-            near = difflib.get_close_matches(task, problems, 1)
-            errors.append(
-                f"line {number}: unknown task id {task!r}"
-                + (
-                    f", the nearest is {near[0]!r}"
-                    if near
-                    else f", the set has {next(iter(problems))!r}, ..."
-                )
-            )
-    if errors:
-        shown = "\n  ".join(errors[:_SHOWN_ERRORS])
-        more = f"\n  and {len(errors) - _SHOWN_ERRORS} more" if len(errors) > _SHOWN_ERRORS else ""
-        raise DataError(f"{path}: {len(errors)} of {total} lines cannot be used\n  {shown}{more}")
+            continue
+        if own is not None:
+            numbers.add((task, own))
+            survey.next_numbers[task] = max(own + 1, survey.next_numbers.get(task, 0))
+        if limit is not None and task not in survey.counts and len(survey.counts) == limit:
+            survey.left_out[f"beyond the first {limit} problems"] += 1
+            continue
+        survey.counts[task] += 1
+        fingerprint = hashlib.blake2b(line.strip(), digest_size=16).digest()
+        survey.repeated += fingerprint in seen
+        seen.add(fingerprint)
+    if bad:
+        more = f"\n  and {bad - len(shown)} more" if bad > len(shown) else ""
+        listed = "\n  ".join(shown)
+        raise DataError(f"{path}: {bad} of {total} lines cannot be used\n  {listed}{more}")
     if not total:
         fields = " or ".join(_TEXT_FIELDS)
         raise DataError(f"{path} is empty: it needs one JSON object a line, with task_id and {fields}")
@@ -171,14 +176,32 @@ def survey_samples(
     return survey
 
 
-def read_samples(path: Path, chosen: Mapping[str, object]) -> Iterator[Sample]:
-    """Yield the samples of the problems in `chosen`, of a file that `survey_samples` has checked."""
-    numbers: Counter[str] = Counter()
+def _unknown(task: str, problems: Mapping[str, Problem]) -> str:
+    near = difflib.get_close_matches(task, problems, 1)
+    hint = f"the nearest is {near[0]!r}" if near else f"the set has {next(iter(problems))!r}, ..."
+    return f"unknown task id {task!r}, {hint}"
+
+
+def read_samples(path: Path, chosen: Mapping[str, object], survey: Survey) -> Iterator[Sample]:
+    """Yield the samples of the problems in `chosen`.
+
+    Raises:
+        SamplesChanged: the file is not, or at the end was not, the one that `survey` is of.
+    """
+    changed = f"{path} was changed while its samples were being graded: call again to grade what it holds now"
+    numbers = Counter(survey.next_numbers)
+    digest = hashlib.sha256()
     for line_number, line in read_lines(path):
-        task, text, is_program, _ = sample_of(line)
+        digest.update(line)
+        try:
+            task, text, is_program, own = sample_of(line)
+        except ValueError:
+            raise SamplesChanged(changed) from None
         if task in chosen:
-            yield Sample(line_number, task, numbers[task], text, is_program)
-            numbers[task] += 1
+            yield Sample(line_number, task, numbers[task] if own is None else own, text, is_program)
+            numbers[task] += own is None
+    if digest.hexdigest() != survey.sha256:
+        raise SamplesChanged(changed)
 
 
 def keep_stream(stream: IO[bytes], folder: Path) -> Path:
