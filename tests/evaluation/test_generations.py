@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import platform
 
 import pytest
 from typer.testing import CliRunner
@@ -131,6 +132,56 @@ def test_results_of_another_grading_are_not_mixed(files):
         grade_generations(other)
 
 
+def test_results_depend_on_every_module_that_may_change_a_verdict(files, monkeypatch):
+    write_samples(files, *SAMPLES)
+    seen = {}
+    hashes = generations.keys.library_hashes
+    monkeypatch.setattr(
+        generations.keys, "library_hashes", lambda modules: seen.update(modules) or hashes(modules)
+    )
+    grade_generations(files)
+    names = {name.removeprefix("tipprobe.") for name in seen}
+    assert names >= {"evaluation.generations", "evaluation.completions", "evaluation.samples"}
+    assert names >= {
+        "evaluation.grade",
+        "sandbox.extract",
+        "sandbox.compare",
+        "sandbox.modes",
+        "sandbox.pool",
+    }
+    assert names >= {"sandbox.worker.main", "sandbox.worker.confine", "problems.load", "problems.benchmarks"}
+    assert names >= {"problems.harness", "problems.inprocess"}
+    header = json.loads((files.out / "grading.json").read_text(encoding="utf-8"))
+    assert header["isolation"] and header["python"] == platform.python_version()
+    monkeypatch.setattr(platform, "python_version", lambda: "3.10.0")
+    with pytest.raises(DataError, match="different: python"):
+        grade_generations(files)
+
+
+def test_results_are_cut_after_the_last_whole_line(tmp_path):
+    path = tmp_path / "results.jsonl"
+    assert generations.keep_whole_lines(path) == 0
+    for content, kept in (
+        (b'{"a": 1}\n{"a": 2}\n', b'{"a": 1}\n{"a": 2}\n'),
+        (b'{"a": 1}\n{"a": 2}', b'{"a": 1}\n'),
+        (b'{"a": 1}\n{"a"\n{"a": 3}\n', b'{"a": 1}\n'),
+        (b'{"a": 1}\n\xff\n', b'{"a": 1}\n'),
+        (b"", b""),
+    ):
+        path.write_bytes(content)
+        assert generations.keep_whole_lines(path) == kept.count(b"\n")
+        assert path.read_bytes() == kept
+
+
+def test_tests_in_the_program_s_process_have_a_mode_of_their_own(files):
+    asserts = Problem("u", "", kind="unittest", entry_point="f", test_code="assert f(1) == 2\n")
+    write_jsonl(files.samples.parent / "problems.jsonl", [problem("a").to_json(), asserts.to_json()])
+    write_samples(files, ("a", RIGHT), ("u", "def f(n): return n + 1"))
+    summary = grade_generations(GradeJob(**vars_of(files) | {"mode": "livecodebench"}))
+    assert [record["mode"] for record in results(files)] == ["livecodebench", "in_process"]
+    assert summary["passed"] == 2 and summary["mode"] == "livecodebench"
+
+
 def test_compressed_files_and_limits(files):
     write_samples(files, *SAMPLES)
     files.samples.write_bytes(gzip.compress(b"\xef\xbb\xbf\n" + files.samples.read_bytes()))
@@ -195,6 +246,8 @@ def test_parameters_out_of_range(files):
     ):
         with pytest.raises(ParameterError, match=message):
             grade_generations(GradeJob(**vars_of(files) | changes))
+    with pytest.raises(ParameterError, match="no mode 'lcb'"):  # before any file is opened
+        grade_generations(GradeJob(**vars_of(files) | {"mode": "lcb", "problems": "nowhere.jsonl"}))
     with pytest.raises(DataError, match=r"pass@9 needs 9 samples.*more than 3"):
         grade_generations(GradeJob(**vars_of(files) | {"ks": (1, 9)}))
 

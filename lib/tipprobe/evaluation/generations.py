@@ -1,16 +1,19 @@
 """Grading somebody else's generations: a problem set and a file of samples in, results and a page out.
 
-The samples file is read twice and never held in memory: once to check every line before anything runs, once
-to grade it chunk by chunk in the file's order.  Results are appended as they come, so a grading that was
-killed goes on after the last chunk that is there.
+The samples file is read twice: once to check every line before anything runs, once to grade it chunk by chunk
+in the file's order.  Results are appended as they come, so a grading that was killed goes on after the last
+chunk that is there; they are read back line by line.  What stays in memory is the problems, a few hashes a
+sample and a verdict a program, no texts.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -20,12 +23,12 @@ from tipprobe import __version__
 from tipprobe.errors import DataError, ParameterError
 from tipprobe.evaluation.completions import sample_program
 from tipprobe.evaluation.generations_page import write_page
-from tipprobe.evaluation.generations_summary import Record, summarise
+from tipprobe.evaluation.generations_summary import Record, rows_of, summarise
 from tipprobe.evaluation.grade import Verdict, check_tests, grade, missing_modules, needed_modules
 from tipprobe.evaluation.samples import Sample, SamplesChanged, Survey, read_samples, survey_samples
-from tipprobe.files import append_jsonl, complete_records, read_json, write_json
+from tipprobe.files import append_jsonl, read_json, write_json
 from tipprobe.problems.load import load_with_report
-from tipprobe.problems.schema import Problem
+from tipprobe.problems.schema import Problem, read_jsonl
 from tipprobe.sandbox import Sandbox, grading_flag
 from tipprobe.sandbox.compare import check_mode
 from tipprobe.series import hardware, keys
@@ -100,8 +103,6 @@ def grade_generations(
     if survey.repeated:
         note(f"{survey.repeated} lines repeat an earlier one; each counts as a sample of its own")
     started = time.time()
-    identity = _identity(job, chosen, survey)
-    results = job.out / "results.jsonl"
     with Sandbox(job.workers) as sandbox:
         missing = missing_modules(
             chosen.values(), sandbox, time_limit_s=job.time_limit_s, memory_mb=job.memory_mb
@@ -116,11 +117,12 @@ def grade_generations(
                 f"{len(lacking)} problems need libraries that programs cannot import here "
                 f"({', '.join(sorted(missing))}): their samples are not run and pass@k leaves them out"
             )
-        kept = _open(job, identity | {"missing_modules": sorted(missing)}, survey, note)
+        identity = _identity(job, chosen, survey, sandbox.isolation.level, missing)
+        kept = _open(job, identity, survey, note)
         _grade_all(job, chosen, lacking, sandbox, kept, survey, progress)
         isolation = sandbox.isolation.to_json()
-    records = complete_records(results)
-    summary = summarise(records, chosen, lacking, job.ks, job.mode) | {
+    rows = rows_of(read_jsonl(job.out / "results.jsonl"))
+    summary = summarise(rows, lacking, job.ks, job.mode) | {
         "left_out": dict(survey.left_out),
         "repeated_lines": survey.repeated,
         "isolation": isolation,
@@ -132,11 +134,12 @@ def grade_generations(
         },
     }
     write_json(job.out / "summary.json", summary)
-    write_page(job.out / "index.html", summary, records, chosen)
+    write_page(job.out / "index.html", summary, rows)
     return summary
 
 
 def _check(job: GradeJob) -> None:
+    check_mode(job.mode)
     if not job.ks or any(k < 1 for k in job.ks):
         raise ParameterError(f"k must be at least 1, got {', '.join(map(str, job.ks)) or 'none'}")
     if job.limit is not None and job.limit < 1:
@@ -159,9 +162,10 @@ def _check_ks(ks: Sequence[int], counts: Mapping[str, int]) -> None:
             )
 
 
-def _identity(job: GradeJob, chosen: Mapping[str, Problem], survey: Survey) -> Record:
+def _identity(
+    job: GradeJob, chosen: Mapping[str, Problem], survey: Survey, isolation: str, missing: Iterable[str]
+) -> Record:
     """Return what a results file depends on: equal identities mean that its lines stay valid."""
-    library = keys.library_hashes(keys.module_closure(["import tipprobe.evaluation.grade"]))
     return {
         "problems": keys.json_hash([problem.to_json() for problem in chosen.values()]),
         "samples": survey.sha256,
@@ -169,7 +173,10 @@ def _identity(job: GradeJob, chosen: Mapping[str, Problem], survey: Survey) -> R
         "limit": job.limit,
         "time_limit_s": float(job.time_limit_s),
         "memory_mb": job.memory_mb,
-        "library": keys.json_hash(library),
+        "library": keys.json_hash(keys.library_hashes(keys.module_closure([f"import {__name__}"]))),
+        "isolation": isolation,
+        "python": platform.python_version(),
+        "missing_modules": sorted(missing),
     }
 
 
@@ -188,14 +195,29 @@ def _open(job: GradeJob, identity: Record, survey: Survey, note: Callable[[str],
             f"{job.out} holds the results of another grading (different: {', '.join(differs)}): "
             "choose another --out, or say --force to replace them"
         )
-    records = complete_records(results)
-    content = results.read_bytes() if results.exists() else b""
-    whole = content.split(b"\n")[: len(records)]
-    # What follows the last whole line was being written when the grading was killed.
-    results.write_bytes(b"".join(line + b"\n" for line in whole))
-    if records:
-        note(f"{len(records)} of {survey.counts.total()} samples were graded before; going on from there")
-    return len(records)
+    kept = keep_whole_lines(results)
+    if kept:
+        note(f"{kept} of {survey.counts.total()} samples were graded before; going on from there")
+    return kept
+
+
+def keep_whole_lines(path: Path) -> int:
+    """Cut a growing JSONL file after its last whole line, for what follows was being written when the writer
+    was killed, and return the number of lines."""
+    if not path.exists():
+        return 0
+    count = end = 0
+    with path.open("rb+") as file:
+        for line in file:
+            try:
+                json.loads(line)
+            except ValueError:
+                break
+            if not line.endswith(b"\n"):
+                break
+            count, end = count + 1, end + len(line)
+        file.truncate(end)
+    return count
 
 
 def _grade_all(
@@ -266,7 +288,7 @@ def _grade_chunk(
             "passed": verdict.passed,
             "reason": verdict.detail,
             "cpu_s": round(verdict.cpu_s, 4),
-            "mode": job.mode,
+            "mode": "in_process" if chosen[sample.task_id].test_code is not None else job.mode,
             "line": sample.line,
         }
         flag = grading_flag(chosen[sample.task_id])

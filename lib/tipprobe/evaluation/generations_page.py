@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -12,8 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from tipprobe import __version__, paths
-from tipprobe.evaluation.generations_summary import Record, count_values
-from tipprobe.problems.schema import Problem
+from tipprobe.evaluation.generations_summary import Record, Row, add_up
 
 TEMPLATES = paths.PACKAGE / "series" / "templates"
 _SHOWN_PROBLEMS = 1_000
@@ -25,12 +24,10 @@ def _templates() -> jinja2.Environment:
     return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
-def write_page(
-    path: Path, summary: Record, records: Sequence[Record], problems: Mapping[str, Problem]
-) -> None:
+def write_page(path: Path, summary: Record, by_problem: Mapping[str, Row]) -> None:
     """Write a page that needs nothing beside it: headline numbers, verdicts, one row a problem."""
     templates = _templates()
-    rows = _problem_rows(records)
+    rows = _problem_rows(by_problem.values())
     total = max(1, summary["n_samples"])
     verdicts = Counter(summary["verdicts"])
     verdicts.update(summary["verdicts_of_flagged"])
@@ -72,23 +69,17 @@ def write_page(
     path.write_text(page, encoding="utf-8")
 
 
-def _problem_rows(records: Sequence[Record]) -> list[Record]:
-    """Return a row a problem, the least solved first."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record["task_id"], []).append(record)
-    rows = []
-    for task, group in groups.items():
-        failed = next((record for record in group if not record["passed"]), None)
-        rows.append(
-            {
-                "task_id": task,
-                "n": len(group),
-                "passed": sum(record["passed"] for record in group),
-                "flag": group[0].get("flag", ""),
-                "verdicts": count_values(record["verdict"] for record in group if not record["passed"]),
-                "first": failed and {**failed, "reason": failed["reason"][:200]},
-                "cpu_s": max(record["cpu_s"] for record in group),
-            }
-        )
-    return sorted(rows, key=lambda row: (row["passed"] / row["n"], row["task_id"]))
+def _problem_rows(rows: Iterable[Row]) -> list[Record]:
+    """Return what the page shows of each problem, the least solved first."""
+    return [
+        {
+            "task_id": row.task_id,
+            "n": row.n,
+            "passed": row.passed,
+            "flag": row.flag,
+            "verdicts": add_up([row.verdicts - Counter(passed=row.passed)]),
+            "first": row.first and {**row.first, "reason": row.first["reason"][:200]},
+            "cpu_s": row.slowest_s,
+        }
+        for row in sorted(rows, key=lambda row: (row.passed / row.n, row.task_id))
+    ]

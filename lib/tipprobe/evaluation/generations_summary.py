@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tipprobe.evaluation.intervals import mean_interval
 from tipprobe.evaluation.passk import pass_at_k
-from tipprobe.problems.schema import Problem
-from tipprobe.sandbox import grading_flag
 from tipprobe.sandbox.compare import FLAGS
 from tipprobe.sandbox.modes import PARITY
 
@@ -21,62 +20,98 @@ DRAWS = 10_000
 _DRAWS_TIMES_PROBLEMS = 20_000_000
 
 
+@dataclass(slots=True)
+class Row:
+    """What the results of one problem add up to.
+
+    Attributes:
+        task_id: the problem.
+        flag: why its tests cannot prove a program wrong, ``""`` if they can.
+        n: samples.
+        passed: those that passed.
+        verdicts: samples by verdict.
+        libraries: samples by library that they, or the problem's tests, lack.
+        first: the first record that did not pass, None if there is none.
+        cpu_s: of all its samples, equal programs counted each time.
+        slowest_s: of the slowest one.
+    """
+
+    task_id: str
+    flag: str
+    n: int = 0
+    passed: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    libraries: Counter[str] = field(default_factory=Counter)
+    first: Record | None = None
+    cpu_s: float = 0.0
+    slowest_s: float = 0.0
+
+
+def rows_of(records: Iterable[Record]) -> dict[str, Row]:
+    """Return the rows of a results file, read once, in the order in which their problems occur."""
+    rows: dict[str, Row] = {}
+    for record in records:
+        task = record["task_id"]
+        row = rows.setdefault(task, Row(task, record.get("flag", "")))
+        row.n += 1
+        row.passed += record["passed"]
+        row.verdicts[record["verdict"]] += 1
+        if record["verdict"] == "missing_library":
+            row.libraries.update(record["reason"].split(", "))
+        if row.first is None and not record["passed"]:
+            row.first = record
+        row.cpu_s += record["cpu_s"]
+        row.slowest_s = max(row.slowest_s, record["cpu_s"])
+    return rows
+
+
 def summarise(
-    records: Sequence[Record],
-    problems: Mapping[str, Problem],
-    lacking: Mapping[str, Sequence[str]],
-    ks: Sequence[int],
-    mode: str,
+    rows: Mapping[str, Row], lacking: Mapping[str, Sequence[str]], ks: Sequence[int], mode: str
 ) -> Record:
     """Return the numbers of a grading.
 
     pass@k is the mean over the problems with at least k samples; problems whose libraries are not installed
     are left out.  It is given over all problems, flagged ones counting as their comparison came out, which is
     a lower bound, and without the flagged ones.
+
+    Args:
+        rows: by problem.
+        lacking: libraries that cannot be imported here, by problem.
+        ks: values of k.
+        mode: whose rules were compared by.
     """
-    passed: dict[str, list[bool]] = {}
-    for record in records:
-        passed.setdefault(record["task_id"], []).append(record["passed"])
-    flags = {task: flag for task in passed if (flag := grading_flag(problems[task]))}
-    gradable = [task for task in passed if task not in lacking]
+    every = list(rows.values())
+    gradable = [row for row in every if row.task_id not in lacking]
+    unflagged = [row for row in every if not row.flag]
+    flagged = [row for row in every if row.flag]
     return {
         "mode": mode,
         "mirrors": PARITY[mode].mirrors if mode in PARITY else "the project's own rules",
-        "n_problems": len(passed),
-        "n_samples": len(records),
-        "samples_a_problem": {
-            "min": min(map(len, passed.values())),
-            "max": max(map(len, passed.values())),
-        },
-        "passed": sum(record["passed"] for record in records),
+        "n_problems": len(every),
+        "n_samples": sum(row.n for row in every),
+        "samples_a_problem": {"min": min(row.n for row in every), "max": max(row.n for row in every)},
+        "passed": sum(row.passed for row in every),
         "pass_at_k": {
             str(k): {
-                "all": _pass_at_k(gradable, passed, k),
-                "without_flagged": _pass_at_k([task for task in gradable if task not in flags], passed, k),
+                "all": _pass_at_k(gradable, k),
+                "without_flagged": _pass_at_k([row for row in gradable if not row.flag], k),
             }
             for k in sorted(set(ks))
         },
-        "verdicts": count_values(record["verdict"] for record in records if "flag" not in record),
-        "verdicts_of_flagged": count_values(record["verdict"] for record in records if "flag" in record),
+        "verdicts": add_up(row.verdicts for row in unflagged),
+        "verdicts_of_flagged": add_up(row.verdicts for row in flagged),
         "flagged": {
             flag: {
                 "meaning": FLAGS[flag],
-                "problems": sum(of == flag for of in flags.values()),
-                "samples": sum(record.get("flag") == flag for record in records),
-                "undecided": sum(
-                    record.get("flag") == flag and record["verdict"] == "undecided" for record in records
-                ),
+                "problems": sum(row.flag == flag for row in flagged),
+                "samples": sum(row.n for row in flagged if row.flag == flag),
+                "undecided": sum(row.verdicts["undecided"] for row in flagged if row.flag == flag),
             }
-            for flag in sorted(set(flags.values()))
+            for flag in sorted({row.flag for row in flagged})
         },
-        "missing_libraries": count_values(
-            name
-            for record in records
-            if record["verdict"] == "missing_library"
-            for name in record["reason"].split(", ")
-        ),
+        "missing_libraries": add_up(row.libraries for row in every),
         "problems_left_out_for_libraries": len(lacking),
-        "cpu_s": round(sum(record["cpu_s"] for record in records), 2),
+        "cpu_s": round(sum(row.cpu_s for row in every), 2),
     }
 
 
@@ -101,17 +136,18 @@ def headline(summary: Record) -> str:
     return "\n".join(lines)
 
 
-def count_values(values: Iterator[str]) -> dict[str, int]:
-    """Return how often each value occurs, the most frequent first."""
-    return dict(sorted(Counter(values).items(), key=lambda item: (-item[1], item[0])))
+def add_up(counters: Iterable[Counter[str]]) -> dict[str, int]:
+    """Return the sum of counters, the most frequent first; what occurs never is left out."""
+    total = sum(counters, Counter())
+    return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _pass_at_k(tasks: Sequence[str], passed: Mapping[str, Sequence[bool]], k: int) -> Record | None:
+def _pass_at_k(rows: Sequence[Row], k: int) -> Record | None:
     """Return pass@k with its interval and what it is about; None where no problem has k samples."""
-    enough = [task for task in tasks if len(passed[task]) >= k]
+    enough = [row for row in rows if row.n >= k]
     if not enough:
         return None
-    values = np.array([pass_at_k(len(passed[task]), sum(passed[task]), k) for task in enough])
+    values = np.array([pass_at_k(row.n, row.passed, k) for row in enough])
     draws = min(DRAWS, max(200, _DRAWS_TIMES_PROBLEMS // len(enough)))
     interval = mean_interval(values, draws, seed=0)
     return {
@@ -119,6 +155,6 @@ def _pass_at_k(tasks: Sequence[str], passed: Mapping[str, Sequence[bool]], k: in
         "low": interval.low,
         "high": interval.high,
         "n_problems": len(enough),
-        "too_few_samples": len(tasks) - len(enough),
+        "too_few_samples": len(rows) - len(enough),
         "bootstrap_draws": draws,
     }
