@@ -130,11 +130,16 @@ def grade_samples(
     from tipprobe.evaluation.generations import GradeJob, grade_generations
     from tipprobe.evaluation.generations_summary import headline
     from tipprobe.evaluation.samples import keep_stream
+    from tipprobe.sandbox.compare import check_mode
     from tipprobe.series.progress import Progress
 
+    again = "the same command goes on from here"
     try:
         if str(samples) == "-":
-            samples = keep_stream(sys.stdin.buffer, out)
+            check_mode(mode)
+            samples = keep_stream(sys.stdin.buffer, out, force=force)
+            again = f"to go on from here, give {samples} instead of -"
+            typer.echo(f"the samples are kept in {samples}; {again}", err=True)
         job = GradeJob(
             problems=problems,
             samples=samples,
@@ -150,7 +155,7 @@ def grade_samples(
         with Progress(None, "samples", sys.stderr) as progress:
             summary = grade_generations(job, progress, progress.note)
     except KeyboardInterrupt:
-        typer.echo("stopped; the same command goes on from here", err=True)
+        typer.echo(f"stopped; {again}", err=True)
         raise typer.Exit(130) from None
     except TipprobeError as error:
         raise _fail(error) from None

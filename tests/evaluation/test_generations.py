@@ -387,3 +387,26 @@ def test_the_command(files, tmp_path):
     result = CliRunner().invoke(app, piped, input=files.samples.read_bytes())
     assert result.exit_code == 0, result.output
     assert len((tmp_path / "piped" / "results.jsonl").read_text(encoding="utf-8").splitlines()) == 8
+
+
+def test_samples_from_a_pipe_are_kept_and_not_replaced_by_others(files, tmp_path):
+    write_samples(files, *SAMPLES)
+    first = files.samples.read_bytes()
+    out, kept = tmp_path / "piped", tmp_path / "piped" / "samples.jsonl"
+    piped = ["grade", files.problems, "-", "--out", str(out), "--workers", "1"]
+    result = CliRunner().invoke(app, [*piped, "--mode", "lcb"], input=first)
+    assert result.exit_code == 2 and not out.exists()
+    for _ in range(2):  # the same samples again: nothing is left to do
+        result = CliRunner().invoke(app, piped, input=first)
+        assert result.exit_code == 0 and f"give {kept} instead of -" in result.output
+        assert kept.read_bytes() == first
+    other = first.replace(b"print(0)", b"print(1)")
+    result = CliRunner().invoke(app, piped, input=other)
+    assert result.exit_code == 1 and "holds other samples" in result.output
+    assert kept.read_bytes() == first and {p.name for p in out.iterdir()} >= {"results.jsonl"}
+    assert not (out / "samples.jsonl.part").exists()
+    result = CliRunner().invoke(app, [*piped, "--force"], input=other)
+    assert result.exit_code == 0 and kept.read_bytes() == other
+    again = ["grade", files.problems, str(kept), "--out", str(out), "--workers", "1"]
+    result = CliRunner().invoke(app, again)
+    assert result.exit_code == 0, result.output

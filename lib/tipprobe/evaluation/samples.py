@@ -204,10 +204,28 @@ def read_samples(path: Path, chosen: Mapping[str, object], survey: Survey) -> It
         raise SamplesChanged(changed)
 
 
-def keep_stream(stream: IO[bytes], folder: Path) -> Path:
-    """Keep what comes through a pipe as a file of `folder`, so that it can be read twice, and later again."""
+def keep_stream(stream: IO[bytes], folder: Path, *, force: bool = False) -> Path:
+    """Keep what comes through a pipe as ``samples.jsonl`` of `folder`, so that it can be read again.
+
+    Raises:
+        DataError: the folder holds other samples already, and `force` does not say to replace them.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "samples.jsonl"
-    with path.open("wb") as file:
-        shutil.copyfileobj(stream, file)
+    path, part = folder / "samples.jsonl", folder / "samples.jsonl.part"
+    try:
+        with part.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+        if path.exists() and not force and _sha256(path) != _sha256(part):
+            raise DataError(
+                f"{path} holds other samples than those that came through the pipe: choose another --out, "
+                f"say --force to replace them, or give {path} instead of - to go on with them"
+            )
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
     return path
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
