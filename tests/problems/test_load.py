@@ -12,7 +12,7 @@ from tipprobe.errors import DataError, ParameterError
 from tipprobe.evaluation.grade import grade
 from tipprobe.paths import ROOT
 from tipprobe.problems import load
-from tipprobe.problems.benchmarks import flag_in
+from tipprobe.problems.benchmarks import flag_in, record_id
 from tipprobe.problems.inprocess import restore_types, view_of
 from tipprobe.problems.load import describe, load_problems, load_with_report
 from tipprobe.problems.schema import Problem, Test, write_jsonl
@@ -310,6 +310,10 @@ def test_taco(tmp_path):
     assert is_correct(Run("ok", value="5"), "[5]", problem, "taco")  # as upstream
     _, report = load_one(tmp_path, record, record | {"input_output": "", "url": "b"})
     assert report.dropped == {"no tests": 1}
+    assert report.dropped_ids == {"b": "no tests"}
+    nameless = {"input_output": "", "url": None, "question": "Add two."}
+    _, report = load_one(tmp_path, record, record | nameless)
+    assert report.dropped_ids == {record_id(nameless): "no tests"}
 
 
 def test_suites_without_a_test_are_dropped(tmp_path):
@@ -526,6 +530,16 @@ def test_versions_of_livecodebench_pick_their_files(tmp_path, monkeypatch):
     fetched.clear()
     load_problems("livecodebench/code_generation_lite")
     assert len(fetched) == 6
+
+
+@pytest.mark.parametrize(
+    "record",
+    [MBPP, HUMANEVAL, HUMANEVALPLUS, MBPPPLUS, BIGCODEBENCH, ACECODE, CODECONTESTS, REDUCED, CODEFORCES]
+    + [livecodebench(), {"id": "ours", "statement": ""}],
+)
+def test_problems_are_known_by_their_record_s_id(tmp_path, record):
+    assert load_one(tmp_path, record)[0].id == record_id(record)
+    assert record_id({}) is None
 
 
 def test_description_is_json(tmp_path):

@@ -94,6 +94,22 @@ def recognise(record: Record) -> Format | None:
     return next((f for f in FORMATS if f.fields <= keys and not f.absent & keys), None)
 
 
+def record_id(record: Record) -> str | None:
+    """Return the id under which a record's problem is known, whatever its format; None if it has none."""
+    for key in ("task_id", "question_id", "url", "name", "id"):
+        if record.get(key) not in (None, ""):
+            return str(record[key])
+    question = record.get("question")
+    return short_id(question) if isinstance(question, str) else None
+
+
+def _id(record: Record) -> str:
+    found = record_id(record)
+    if found is None:
+        raise Unusable("no id")
+    return found
+
+
 def _text(source: str) -> str:
     return source.replace("\r\n", "\n")
 
@@ -160,7 +176,7 @@ def _mbpp(record: Record) -> Problem:
         raise Unusable("no tests")
     setup = "\n".join([*record.get("test_imports", ()), _text(record.get("test_setup_code") or "")])
     return _asserts_problem(
-        id=str(record["task_id"]),
+        id=_id(record),
         statement=_text(record.get("text") or record["prompt"]).strip(),
         asserts=asserts,
         reference=_text(record["code"]),
@@ -176,7 +192,7 @@ def _mbppplus_hub(record: Record) -> Problem:
     if entry_point is None:
         raise Unusable("no assert calls a function of the program")
     return Problem(
-        id=str(record["task_id"]),
+        id=_id(record),
         statement=_text(record["prompt"]).strip(),
         kind="unittest",
         entry_point=entry_point,
@@ -205,7 +221,7 @@ def _mbppplus(record: Record) -> Problem:
         views.add("set")
     view = next((v for v in ("set", "truth") if v in views), "value")
     return Problem(
-        id=record["task_id"],
+        id=_id(record),
         statement=shown,
         kind="unittest",
         entry_point=entry_point,
@@ -239,7 +255,7 @@ def _humaneval(record: Record) -> Problem:
     signature, docstring = _stub_parts(prompt, entry_point)
     reference = prompt + _text(record["canonical_solution"])
     common = {
-        "id": record["task_id"],
+        "id": _id(record),
         "statement": prompt.strip(),
         "entry_point": entry_point,
         "starter_code": signature,
@@ -273,7 +289,7 @@ def _humanevalplus(record: Record) -> Problem:
     else:
         test_code = inprocess.agreement_source(entry_point, reference, inputs, record["atol"])
     return Problem(
-        id=record["task_id"],
+        id=_id(record),
         statement=prompt.strip(),
         kind="unittest",
         entry_point=entry_point,
@@ -291,7 +307,7 @@ def _bigcodebench(record: Record) -> Problem:
     if inprocess.count_test_methods(_text(record["test"])) == 0:
         raise Unusable("no tests")
     return Problem(
-        id=record["task_id"],
+        id=_id(record),
         statement=_text(record["instruct_prompt"]).strip(),
         kind="unittest",
         entry_point=record["entry_point"],
@@ -316,7 +332,7 @@ def _acecode(record: Record) -> Problem:
     if not asserts:
         raise Unusable("no tests")
     return _asserts_problem(
-        id=record["id"],
+        id=_id(record),
         statement=_text(record["question"]).strip(),
         asserts=asserts,
         reference=None,
@@ -384,7 +400,7 @@ def _livecodebench(record: Record) -> Problem:
     if record["question_id"] in LIVECODEBENCH_ERRATA:
         meta["grading"] = LIVECODEBENCH_ERRATA[record["question_id"]]
     return Problem(
-        id=record["question_id"],
+        id=_id(record),
         statement=_text(record["question_content"]).strip(),
         kind="call" if functional else "stdin",
         entry_point=metadata["func_name"] if functional else None,
@@ -475,7 +491,7 @@ def _codeforces(record: Record) -> Problem:
         flag = {"grading": "checker"}
     heads = ("", "Input\n\n", "Output\n\n", "Note\n\n")
     return Problem(
-        id=record["id"],
+        id=_id(record),
         statement="\n\n".join(h + _text(part).strip() for h, part in zip(heads, parts, strict=True) if part),
         examples=examples,
         tests=tuple(dict.fromkeys([*examples, *official])),
@@ -513,7 +529,7 @@ def _taco(record: Record) -> Problem:
     solutions = json.loads(record.get("solutions") or "[]")
     seconds = re.match(r"[\d.]+", str(record.get("time_limit") or ""))
     return Problem(
-        id=record.get("url") or record.get("name") or short_id(record["question"]),
+        id=_id(record),
         statement=_text(record["question"]).strip(),
         kind="call" if name else "stdin",
         entry_point=name,
@@ -547,7 +563,7 @@ def _contest_problem(
     if not examples and not hidden:
         raise Unusable("no tests")
     return Problem(
-        id=record["name"],
+        id=_id(record),
         statement=_text(record["description"]).strip(),
         examples=examples,
         tests=(*examples, *hidden),

@@ -16,7 +16,7 @@ from typing import Any
 
 from tipprobe.errors import DataError, ParameterError
 from tipprobe.paths import resolve
-from tipprobe.problems.benchmarks import FORMATS, Unusable, recognise
+from tipprobe.problems.benchmarks import FORMATS, Unusable, recognise, record_id
 from tipprobe.problems.schema import Problem
 
 EMBEDDED_PREFIX = "minicode:"
@@ -138,9 +138,10 @@ def convert_records(records: Iterable[Mapping[str, Any]], report: LoadReport) ->
 
 def _drop(report: LoadReport, reason: str, record: Mapping[str, Any]) -> None:
     report.dropped[reason] += 1
-    names = [str(record[key]) for key in ("id", "task_id", "question_id", "name") if key in record]
-    report.first.setdefault(reason, names[0] if names else f"record {report.records}")
-    report.dropped_ids |= dict.fromkeys(names, reason)
+    name = record_id(record)
+    report.first.setdefault(reason, name or f"record {report.records}")
+    if name is not None and name not in report.dropped_ids:
+        report.dropped_ids[name] = reason
 
 
 def describe(spec: str) -> dict[str, Any]:
