@@ -1,15 +1,17 @@
 """Samples files good and bad, programs from completions, resumption, numbers and page."""
 
+import ast
 import gzip
 import json
 import platform
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from tipprobe.cli import app
 from tipprobe.errors import DataError, ParameterError
-from tipprobe.evaluation import generations, samples
+from tipprobe.evaluation import completions, generations, samples
 from tipprobe.evaluation.completions import defines, sample_program, stub_of
 from tipprobe.evaluation.generations import GradeJob, grade_generations
 from tipprobe.evaluation.generations_summary import headline
@@ -331,6 +333,15 @@ def test_programs_are_taken_as_they_are():
     plain = problem("p")
     assert sample_program(Sample(1, "p", 0, "```python\nx = 1\n```", False), plain) == "x = 1"
     assert sample_program(Sample(1, "p", 0, "I cannot.", False), plain) is None
+
+
+def test_a_prompt_is_parsed_once(monkeypatch):
+    parsed = []
+    monkeypatch.setattr(completions, "parse", lambda source: parsed.append(source) or ast.parse(source))
+    fresh = replace(HUMANEVAL, statement=STUB.replace("first", "other"), entry_point="other")
+    for body in ("    return 1\n", "    return 2\n"):
+        assert sample_program(Sample(1, "h", 0, body, False), fresh).endswith(body)
+    assert sum("def other" in source for source in parsed) == 2  # is it source, and of what
 
 
 def test_what_a_prompt_and_a_program_define():

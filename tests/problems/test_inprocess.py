@@ -1,9 +1,12 @@
 """What a program can do to tests that share its process, and what comes of it."""
 
+import ast
+
 import pytest
 
 from tipprobe.errors import DataError
 from tipprobe.evaluation.grade import check_tests, grade, needed_modules
+from tipprobe.problems import asserts, inprocess
 from tipprobe.problems.inprocess import (
     agreement_source,
     count_test_methods,
@@ -247,6 +250,17 @@ def test_modules_that_sources_import():
     problem = Problem("p", "", kind="unittest", test_code=SUITE, reference="import numpy.random\n")
     assert needed_modules(problem) == {"unittest", "numpy"}
     assert needed_modules(Problem("p", "", reference="import numpy\n")) == set()
+
+
+def test_tests_are_parsed_once_for_all_programs(monkeypatch):
+    parsed = []
+    for module in (inprocess, asserts):
+        monkeypatch.setattr(module, "parse", lambda source: parsed.append(source) or ast.parse(source))
+    tests = unittest_source(SUITE + "\n# parsed once\n")
+    for program in ("a", "b"):
+        guarded_source(program, tests, "token", reference="import math\n# once\n")
+        check_tests([Problem("p", "", kind="unittest", test_code=tests)])
+    assert parsed.count(tests) == 3 and len(parsed) == 4  # names, statements, methods; names of the reference
 
 
 def test_only_lines_with_the_token_are_believed():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tipprobe.errors import DataError
 from tipprobe.problems.schema import Problem
 from tipprobe.sandbox import Run, canonical, grading_flag, is_correct, vote_key
+from tipprobe.sandbox.compare import _canonical_literal, _canonical_text
 
 PRINTS = Problem("p", "")
 RETURNS = Problem("c", "", kind="call", entry_point="f")
@@ -181,6 +182,15 @@ def test_tokens_that_are_numbers(token):
 )
 def test_tokens_that_are_text(token):
     assert canonical(f"x  {token}", PRINTS) == f"x  {token}".rstrip()
+
+
+def test_long_texts_are_not_remembered():
+    for problem, remembered, unit in ((PRINTS, _canonical_text, "12 "), (RETURNS, _canonical_literal, "12,")):
+        remembered.cache_clear()
+        assert canonical(unit * 4_000, problem) == canonical(unit * 4_000 + " ", problem)
+        assert remembered.cache_info().currsize == 0
+        canonical(unit, problem)
+        assert remembered.cache_info().currsize == 1
 
 
 def test_canonical_is_idempotent():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 
 from tipprobe.evaluation.samples import Sample
 from tipprobe.problems.asserts import parse
@@ -36,12 +37,16 @@ def stub_of(problem: Problem) -> str | None:
     """Return the source that a completion continues, ends in a function's head or docstring; else None."""
     if problem.entry_point is None:
         return None
-    stub = problem.meta.get("stub", problem.statement).rstrip()
+    return _stub(problem.meta.get("stub", problem.statement).rstrip(), problem.entry_point)
+
+
+@lru_cache(maxsize=2_000)  # asked for each completion
+def _stub(text: str, entry_point: str) -> str | None:
     try:
-        parse(f"{stub}\n    pass\n")
+        parse(f"{text}\n    pass\n")
     except SyntaxError:
         return None
-    return stub if defines(f"{stub}\n    pass\n", problem.entry_point) else None
+    return text if defines(f"{text}\n    pass\n", entry_point) else None
 
 
 def defines(source: str, name: str) -> bool:

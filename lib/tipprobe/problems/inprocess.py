@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,7 @@ def guarded_source(
     guarded = set(imported_names(test_code, reference or ""))
     if ".testing" in test_code:  # numpy.testing and the like, reached through their packages
         guarded |= {f"{name}.testing" for name in guarded if "." not in name}
-    imports = imports_of(test_code).split("\n")
+    imports = _remembered_imports(test_code).split("\n")
     task = (program, test_code, token, sorted(guarded), entry_point, imports)
     # One expression, so that no name of the harness stays in __main__, and builtins of its own.
     return (
@@ -183,6 +183,9 @@ def guarded_source(
         "{'__name__': 'harness', '__builtins__': dict(vars(__import__('builtins'))), "
         f"'task': {task!r}}})\n"
     )
+
+
+_remembered_imports = lru_cache(maxsize=2_000)(imports_of)
 
 
 def outcome_of(stdout: bytes, token: str) -> tuple[str, str] | None:
@@ -199,26 +202,35 @@ def _harness() -> str:
     return Path(__file__).with_name("harness.py").read_text(encoding="utf-8") + "\n\nrun(*task)\n"
 
 
+#: A problem's tests and reference are looked at for each of its programs: so many of them are remembered.
+_remember = lru_cache(maxsize=2_000)
+
+
 def imported_names(*sources: str) -> set[str]:
     """Return the modules that pieces of source import, whatever the depth; broken source imports none."""
+    return set().union(*map(_imported_names, sources))
+
+
+@_remember
+def _imported_names(source: str) -> frozenset[str]:
+    try:
+        nodes = list(ast.walk(parse(source)))
+    except SyntaxError:
+        return frozenset()
     names: set[str] = set()
-    for source in sources:
-        try:
-            nodes = list(ast.walk(parse(source)))
-        except SyntaxError:
-            continue
-        for node in nodes:
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names.add(node.module)
-            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("exec", "agree"):
-                for inner in node.args:  # the reference that `agreement_source` brings
-                    if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-                        names |= imported_names(inner.value)
-    return names - {"__future__"}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("exec", "agree"):
+            for inner in node.args:  # the reference that `agreement_source` brings
+                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                    names |= imported_names(inner.value)
+    return frozenset(names - {"__future__"})
 
 
+@_remember
 def count_test_methods(test: str) -> int | None:
     """Return how many test methods the class ``TestCases`` of `test` has; None where that cannot be seen
     (it inherits from something else than TestCase, or is no class of this file)."""

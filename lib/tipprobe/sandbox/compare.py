@@ -35,6 +35,7 @@ DEFAULT_TOLERANCE = (
     1e-6  # absolute and relative, where the expected number is a float and the problem names none
 )
 SIGNIFICANT_DIGITS = 10
+_LONGEST_REMEMBERED = 10_000  # characters
 _LONGEST_KEY = 1_000  # characters; longer canonical texts are replaced by their hash in votes
 
 # No two parts can match the same characters, so a long token that is no number is refused in one pass.
@@ -161,9 +162,9 @@ def canonical(text: str, problem: Problem) -> str:
     Raises:
         ValueError: the problem is a call problem and `text` is not a literal.
     """
-    if problem.kind == "call":
-        return _canonical_literal(text)
-    return _canonical_text(text)
+    spell = _canonical_literal if problem.kind == "call" else _canonical_text
+    # Long texts are not remembered: thousands of them would fill gigabytes.
+    return spell(text) if len(text) <= _LONGEST_REMEMBERED else spell.__wrapped__(text)
 
 
 # --- printed text -----------------------------------------------------------------------------------------
