@@ -70,6 +70,22 @@ def test_one_record_a_sample(tmp_path, problem_files, scripted, run):
     assert not Path(f"{tmp_path}/s.jsonl.replies").exists()
 
 
+def test_replies_that_were_cut_off_have_failed(tmp_path, problem_files, scripted, run, monkeypatch):
+    whole = scripted.sample
+
+    def cut(*arguments, **options):
+        groups = whole(*arguments, **options)
+        return [[replace(reply, finish_reason="length") for reply in group] for group in groups]
+
+    monkeypatch.setattr(scripted, "sample", cut)
+    records = run(job_for(problem_files, tmp_path / "s.jsonl"))
+    assert {(r["program"], r["extraction"], r["passed"], r["reason"]) for r in records} == {
+        (None, "truncated", False, "truncated")
+    }
+    assert {r["pcr"] for r in records} == {0.0}  # as its probes say
+    assert {status for r in records for status, _ in r["probes"]} == {"truncated"}
+
+
 def test_jobs_of_different_sizes_are_graded_together(tmp_path, problem_files, scripted, sandbox):
     jobs = [job_for(problem_files, tmp_path / f"{n}.jsonl", n=n) for n in (2, 3)]
     for job in jobs:

@@ -1,6 +1,7 @@
 import pytest
 
-from tipprobe.sandbox import extract_code
+from tipprobe.models.types import Completion
+from tipprobe.sandbox import Extraction, extract_code, program_of
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,9 @@ def test_long_replies_are_read_in_one_pass():
     assert extract_code("<think>" * 200_000).reason == "unclosed_reasoning"
     assert extract_code("<think>a<thinking>b</think>\n```python\nx = 1\n```").code == "x = 1"
     assert extract_code("<think>a</think><think>b</think>```python\nx = 1\n```").code == "x = 1"
+
+
+def test_replies_that_were_cut_off_give_no_program():
+    text = "```python\nx = 1\n```\nand then"
+    assert program_of(Completion(text, 9, "stop")) == Extraction("x = 1", "fenced")
+    assert program_of(Completion(text, 9, "length")) == Extraction(None, "truncated")

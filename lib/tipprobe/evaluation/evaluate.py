@@ -28,7 +28,7 @@ from tipprobe.models.types import Completion, Prompt, Sampler, Sampling
 from tipprobe.probes.types import ProbeSet, check_probe_sets, read_probe_sets
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 from tipprobe.prompts import code_prompt
-from tipprobe.sandbox import Executor, Limits, Sandbox, extract_code
+from tipprobe.sandbox import Executor, Limits, Sandbox, program_of
 from tipprobe.training.rollouts import score_groups, short_hash
 from tipprobe.workers import run_side_by_side
 
@@ -324,7 +324,7 @@ def _score(
 ) -> list[list[Record]]:
     """Return the records of each job for `problems`; `samples` is jobs x problems x samples, not ragged."""
     rows = [
-        (problem, number, completion, extract_code(completion.text))
+        (problem, number, completion, program_of(completion))
         for groups in samples
         for problem, group in zip(problems, groups, strict=True)
         for number, completion in enumerate(group)
@@ -341,7 +341,7 @@ def _score(
             "program": extraction.code,
             "extraction": extraction.reason,
             "passed": verdict.passed,
-            "reason": verdict.reason,
+            "reason": "truncated" if extraction.reason == "truncated" else verdict.reason,
         }
         for (problem, number, completion, extraction), verdict in zip(rows, verdicts, strict=True)
     ]
@@ -379,7 +379,8 @@ def read_samples(path: Path) -> tuple[dict[str, Any], list[Record]]:
     """Return the header and the records of a samples file.
 
     A record holds ``problem_id``, ``sample``, ``completion``, ``finish_reason``, ``n_tokens``, ``program``
-    (None if there is none), ``extraction``, ``passed``, ``reason`` and, if there were probes, ``probes``
+    (None if there is none or the reply was cut off), ``extraction``, ``passed``, ``reason`` (``truncated`` or
+    as in `tipprobe.evaluation.grade.Verdict`) and, if there were probes, ``probes``
     (status and a hash of the vote on each, as in rollouts), ``hits``, ``n_probes``, ``n_voted``, ``pcr`` and
     ``pcr_voted`` (None where nobody voted).
 

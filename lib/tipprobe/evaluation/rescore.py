@@ -13,8 +13,9 @@ from tipprobe.evaluation.grade import grade
 from tipprobe.evaluation.intervals import ratio_interval
 from tipprobe.evaluation.passk import pass_at_k
 from tipprobe.evaluation.results import ModelSamples
+from tipprobe.models.types import Completion
 from tipprobe.problems.schema import Problem, read_jsonl
-from tipprobe.sandbox import Executor, extract_code
+from tipprobe.sandbox import Executor, program_of
 
 #: What is known of programs: (problem id, program) -> passed.
 Known = dict[tuple[str, str], bool]
@@ -80,7 +81,10 @@ def hidden_curves(
                 raise DataError(
                     f"{folder.name}: rollouts of {record['problem_id']!r}, which is not evaluated"
                 )
-            program = extract_code(record["completion"]).code
+            reply = Completion(
+                record["completion"], record.get("n_tokens", 0), record.get("finish_reason", "stop")
+            )
+            program = program_of(reply).code
             rollouts.append((method, int(run_seed), record["step"], record["problem_id"], program))
     verdicts = dict(known or {})
     new = dict.fromkeys((p, c) for *_, p, c in rollouts if c is not None and (p, c) not in verdicts)

@@ -5,7 +5,7 @@
 """
 
 from tipprobe.sandbox.compare import canonical, grading_flag, is_correct, vote_key
-from tipprobe.sandbox.extract import Extraction, extract_code
+from tipprobe.sandbox.extract import Extraction, extract_code, program_of
 from tipprobe.sandbox.isolation import IsolationError, IsolationReport
 from tipprobe.sandbox.pool import Sandbox
 from tipprobe.sandbox.types import Executor, Job, Limits, Run, StopWhen, first_failure, first_time_limit
@@ -30,5 +30,6 @@ __all__ = [
     "first_time_limit",
     "grading_flag",
     "is_correct",
+    "program_of",
     "vote_key",
 ]

@@ -12,6 +12,7 @@ import ast
 import re
 import warnings
 from dataclasses import dataclass
+from typing import Protocol
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*(.*)$")
@@ -23,6 +24,16 @@ _TAG = re.compile(r"\{?\.?([A-Za-z][\w+#.-]*)\}?")
 _CODE_START = re.compile(r"^(?:from\s+\w|import\s+\w|def\s+\w|class\s+\w|async\s+def\s|@\w|if\s+__name__)")
 
 
+class Reply(Protocol):
+    """What a model said, and whether it came to an end (`tipprobe.models.types.Completion`)."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def finish_reason(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Extraction:
     """A program, or why there is none.
@@ -31,7 +42,8 @@ class Extraction:
         code: the program's text without a final newline, None if there is none.
         reason: ``fenced`` (a closed block), ``unclosed_fence`` (a block that the reply's end cut off),
             ``bare`` (no fence, the reply itself is code), ``no_code``, ``empty`` (nothing but white space),
-            or ``unclosed_reasoning`` (the reply ended before the answer began).
+            ``unclosed_reasoning`` (the reply ended before the answer began), or ``truncated`` (`program_of`:
+            the reply was cut off).
     """
 
     code: str | None
@@ -44,6 +56,17 @@ class _Block:
     code: str
     closed: bool
     before: str  # of the first block: the reply's text before the fence
+
+
+def program_of(reply: Reply) -> Extraction:
+    """Return the program that a model's reply gives.
+
+    A reply that was cut off at the token limit gives none, even if code is found in it: what would have
+    followed is not known, and every part of the package counts it the same way.
+    """
+    if reply.finish_reason == "length":
+        return Extraction(None, "truncated")
+    return extract_code(reply.text)
 
 
 def extract_code(reply: str) -> Extraction:

@@ -16,7 +16,7 @@ from tipprobe.models.types import Sampler, Sampling
 from tipprobe.probes.rng import keyed_seed
 from tipprobe.problems.schema import Problem, write_jsonl
 from tipprobe.prompts import code_prompt
-from tipprobe.sandbox import Executor, extract_code
+from tipprobe.sandbox import Executor, program_of
 
 #: Requests that are sampled and graded together; what a kill can cost.
 CHUNK = 64
@@ -147,7 +147,7 @@ class CodeEnvironment:
         sampling = replace(self.sampling, seed=keyed_seed("attempts", self.sampling.seed, *keys))
         replies = self.sampler.sample([code_prompt(problem, tip) for problem, tip in requests], n, sampling)
         items = [
-            (problem, None if reply.finish_reason == "length" else extract_code(reply.text).code)
+            (problem, program_of(reply).code)
             for (problem, _), group in zip(requests, replies, strict=True)
             for reply in group
         ]

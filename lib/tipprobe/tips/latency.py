@@ -15,7 +15,7 @@ from tipprobe.models.reward import RewardModel
 from tipprobe.models.types import Prompt, Sampler, Sampling
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import code_prompt
-from tipprobe.sandbox import extract_code
+from tipprobe.sandbox import program_of
 
 #: Scores (problem, program) pairs.
 Score = Callable[[Sequence[tuple[Problem, str]]], Any]
@@ -98,7 +98,7 @@ def _one(
 
 def _programs(coder: Sampler, prompt: Prompt, sampling: Sampling, n: int) -> list[str | None]:
     (replies,) = coder.sample([prompt], n, sampling)
-    return [extract_code(reply.text).code for reply in replies]
+    return [program_of(reply).code for reply in replies]
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -20,7 +20,7 @@ from tipprobe.probes.consensus import Consensus, probe_consensus
 from tipprobe.probes.rng import keyed_rng
 from tipprobe.probes.types import ProbeSet
 from tipprobe.problems.schema import Problem, Test
-from tipprobe.sandbox import Executor, Job, Limits, Run, extract_code, is_correct, vote_key
+from tipprobe.sandbox import Executor, Extraction, Job, Limits, Run, is_correct, program_of, vote_key
 from tipprobe.sandbox.recheck import Recheck, first_input, run_rechecked
 from tipprobe.training.methods import Reward
 
@@ -55,7 +55,7 @@ class Candidate:
     Attributes:
         completion: the reply.
         program: the program in it, None if there is none.
-        extraction: how the program was found, or why not (`tipprobe.sandbox.extract_code`).
+        extraction: how the program was found, or why not (`tipprobe.sandbox.program_of`).
         outcomes: one a probe.
     """
 
@@ -122,20 +122,20 @@ def score_groups(
     problems = [_votable(problem) for problem in problems]
     batch = _Executions(sandbox, limits)
     labels = [_labelled_tests(problem, reward) for problem in problems]
-    extracted = [[_extract(completion) for completion in group] for group in groups]
+    extracted = [[program_of(completion) for completion in group] for group in groups]
     for problem, probes, tests, programs in zip(problems, probe_sets, labels, extracted, strict=True):
         inputs = tuple(dict.fromkeys(probes.inputs + tuple(test.input for test in tests)))
-        for program, _ in programs:
-            if program is not None:
-                batch.add(problem, program, inputs, voted=bool(probes.inputs))
+        for found in programs:
+            if found.code is not None:
+                batch.add(problem, found.code, inputs, voted=bool(probes.inputs))
     batch.run()
     scored = []
     for problem, probes, tests, group, programs in zip(
         problems, probe_sets, labels, groups, extracted, strict=True
     ):
         candidates = tuple(
-            Candidate(completion, program, reason, _outcomes(problem, probes, completion, program, batch))
-            for completion, (program, reason) in zip(group, programs, strict=True)
+            Candidate(completion, found.code, found.reason, _outcomes(problem, probes, found, batch))
+            for completion, found in zip(group, programs, strict=True)
         )
         consensus = probe_consensus([[o.key for o in c.outcomes] for c in candidates])
         parts = {"pcr": consensus.pcr.tolist()}
@@ -245,21 +245,13 @@ class _Executions:
         return self._runs[problem.id, program][text]
 
 
-def _extract(completion: Completion) -> tuple[str | None, str]:
-    """Return (program, reason); a reply cut off at the token limit is not run even if code is found in it."""
-    if completion.finish_reason == "length":
-        return None, "truncated"
-    extraction = extract_code(completion.text)
-    return extraction.code, extraction.reason
-
-
 def _outcomes(
-    problem: Problem, probes: ProbeSet, completion: Completion, program: str | None, batch: _Executions
+    problem: Problem, probes: ProbeSet, found: Extraction, batch: _Executions
 ) -> tuple[Outcome, ...]:
-    if program is None:
-        reason = "truncated" if completion.finish_reason == "length" else "no_code"
+    if found.code is None:
+        reason = "truncated" if found.reason == "truncated" else "no_code"
         return (Outcome(reason),) * len(probes.probes)
-    return tuple(_outcome(batch.get(problem, program, text), problem) for text in probes.inputs)
+    return tuple(_outcome(batch.get(problem, found.code, text), problem) for text in probes.inputs)
 
 
 def _outcome(run: Run, problem: Problem) -> Outcome:

@@ -30,7 +30,7 @@ from tipprobe.problems.minicode.estimate import behaviour, tip_gains
 from tipprobe.problems.minicode.world import WorldConfig, split_with_specs
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import code_prompt, tip_request_prompt
-from tipprobe.sandbox import Limits, Sandbox, extract_code
+from tipprobe.sandbox import Limits, Sandbox, extract_code, program_of
 from tipprobe.training.rollouts import score_groups
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def passes(
 ) -> list[list[bool]]:
     """Return whether each reply's program passes its problem's hidden tests."""
     items = [
-        (problem, extract_code(reply.text).code)
+        (problem, program_of(reply).code)
         for problem, group in zip(problems, replies, strict=True)
         for reply in group
     ]

@@ -43,7 +43,7 @@ from tipprobe.problems.minicode.train import say
 from tipprobe.problems.minicode.world import WorldConfig, make_problem, specs, split_with_specs
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 from tipprobe.prompts import code_prompt, prompt_hashes
-from tipprobe.sandbox import Sandbox, extract_code
+from tipprobe.sandbox import Sandbox, program_of
 from tipprobe.selection.rules import best_or_base
 
 if TYPE_CHECKING:
@@ -158,9 +158,7 @@ def sample_kinds(
     replies = sampler.sample(prompts, n, replace(CODE, seed=seed))
     programs: dict[str, list[list[str | None]]] = {kind: [[] for _ in problems] for kind in KINDS}
     for (kind, i), group in zip(jobs, replies, strict=True):
-        programs[kind][i] = [
-            None if reply.finish_reason == "length" else extract_code(reply.text).code for reply in group
-        ]
+        programs[kind][i] = [program_of(reply).code for reply in group]
     return programs
 
 
