@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tipprobe.errors import DataError
-from tipprobe.evaluation.passk import all_passed, pass_at_k, pass_at_k_per_problem
+from tipprobe.evaluation.passk import pass_at_k, pass_at_k_per_problem
 
 COUNTS = st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n)))
 
@@ -54,12 +54,3 @@ def test_per_problem():
     np.testing.assert_allclose(pass_at_k_per_problem(rows, 1), [0.5, 0, 1])
     with pytest.raises(DataError, match="draw at least 2"):
         pass_at_k_per_problem(rows, 2)
-
-
-def test_lists_of_results_are_passed_only_if_something_was_and_nothing_was_not():
-    assert all_passed([True, np.True_, 1])
-    assert type(all_passed([np.True_])) is bool
-    assert not all_passed([])
-    assert not all_passed([True, -2])
-    assert not all_passed([True, np.False_])
-    assert not all_passed([True, None])

@@ -17,7 +17,6 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 from typer.testing import CliRunner
@@ -25,7 +24,7 @@ from typer.testing import CliRunner
 from tipprobe.cli import app
 from tipprobe.errors import DataError, SandboxError
 from tipprobe.evaluation.grade import grade
-from tipprobe.evaluation.passk import all_passed, pass_at_k, pass_at_k_per_problem
+from tipprobe.evaluation.passk import pass_at_k, pass_at_k_per_problem
 from tipprobe.evaluation.samples import read_samples, survey_samples
 from tipprobe.problems.inprocess import unittest_source
 from tipprobe.problems.load import load_problems
@@ -139,12 +138,36 @@ def test_assertion(case, sandbox):
     assert got == case["expected"]
 
 
+class Scripted:
+    """Gives one run a test: right for a true result, another output or a failed run for the others."""
+
+    def __init__(self, results):
+        self.results = results
+
+    def run(self, jobs, *, stop_when=None):
+        return [[self.run_of(result) for result in self.results] for _ in jobs]
+
+    def run_of(self, result):
+        if type(result) is int:  # an error code, as those graders write it
+            return Run("ok", stdout=b"1") if result == 1 else Run("runtime_error", stdout=b"1")
+        return Run("ok", stdout=b"1" if result in (True, "np.True_") else b"0")
+
+
+def passed_with(results):
+    """Whether we pass a program whose tests come out as `results`; without any, grading is refused."""
+    problem = Problem("results", "", tests=tuple(Test(str(n), "1") for n in range(len(results))))
+    try:
+        return grade([(problem, "program")], Scripted(results), time_limit_s=1, memory_mb=64)[0].passed
+    except DataError:
+        return False
+
+
 def metric(name, *arguments):
     """The cases' functions, in terms of ours."""
     if name == "pass_at_k":
         return pass_at_k(*arguments)
     if name == "all_passed":
-        return all_passed([np.True_ if result == "np.True_" else result for result in arguments[0]])
+        return passed_with(arguments[0])
     counts, k = arguments
     rows = [[True] * c + [False] * (n - c) for n, c in counts]
     return float(pass_at_k_per_problem(rows, k).mean())

@@ -43,11 +43,3 @@ def pass_at_k_per_problem(passed: Sequence[Sequence[bool]], k: int) -> np.ndarra
         DataError: a problem has fewer than `k` samples.
     """
     return np.array([pass_at_k(len(row), int(sum(row)), k) for row in passed], dtype=np.float64)
-
-
-def all_passed(results: Sequence[object]) -> bool:
-    """Return whether a list of test results, as graders write them, is one of a correct program.
-
-    Nothing tested is nothing passed, and an error code is no pass although ``-2`` is true in Python.
-    """
-    return len(results) > 0 and all(bool(result == 1) for result in results)
