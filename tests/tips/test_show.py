@@ -1,9 +1,13 @@
 """Tables and figures of notebooks 01 and 02, on numbers that can be checked by hand."""
 
+import re
+
 import pandas as pd
 import pytest
 
+from tipprobe import paths
 from tipprobe.evaluation.style import save_figure
+from tipprobe.problems.load import load_problems
 from tipprobe.problems.schema import Problem
 from tipprobe.tips import show
 from tipprobe.tips.base_rates import BaseRate
@@ -122,3 +126,14 @@ def test_tips_to_read():
     page = show.tip_page(TIPS, 5)
     assert all(f"Tip of {name}." in page and f"Statement of {name}." in page for name in ("p0", "p1"))
     assert show.tip_page(TIPS, 1).count("TIP:") == 1 and show.tip_page(TIPS, 1) == show.tip_page(TIPS, 1)
+
+
+def test_the_tips_that_were_read_are_about_the_worlds_problems():
+    text = (paths.ROOT / "docs" / "tips_read.md").read_text(encoding="utf-8")
+    entries = re.findall(r"\*\*(minicode/sft/\d+)\*\*(.*?)(?=\n\*\*|\Z)", text, re.DOTALL)
+    assert len(entries) == len(dict(entries)) == 20
+    statements = {problem.id: problem.statement for problem in load_problems("minicode:sft", limit=448)}
+    for name, entry in entries:
+        quoted = " ".join(line.removeprefix("> ") for line in entry.splitlines() if line.startswith("> "))
+        assert quoted.startswith(f"{statements[name]} TIP: ")
+        assert all(f"{verdict}: " in entry for verdict in ("Leak", "Helps on fresh programs", "Rule"))
