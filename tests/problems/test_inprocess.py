@@ -111,6 +111,17 @@ def test_what_is_rebound_while_tests_run_is_noticed(sandbox, suite):
     assert reasons(sandbox, ASSERTS, late) == ["tampered"]
 
 
+def test_code_replaced_in_a_library_is_noticed(sandbox):
+    tests = "import statistics\nassert statistics.mean([double(2)]) == 4\n"
+    late = "import statistics\ndef double(n):\n"
+    late += "    statistics.mean.__code__ = (lambda data: 4).__code__\n    return 1\n"
+    early = late.replace("def double(n):\n    ", "").replace("    return", "def double(n): return")
+    assert reasons(sandbox, tests, RIGHT, late, early) == ["passed", "tampered", "wrong_output"]
+    tests = "import numpy as np\nnp.testing.assert_allclose(double(2), 4)\n"
+    testing = "import numpy.testing\nnumpy.testing.assert_allclose = lambda *a, **k: None\n"
+    assert reasons(sandbox, tests, testing + WRONG, testing + RIGHT) == ["wrong_output", "passed"]
+
+
 def test_programs_do_not_find_the_tests(sandbox, suite):
     agreement = agreement_source("double", RIGHT, [[1], [2]], 0)
     same = "def double(n):\n    globals()['_tipprobe_same'] = lambda *a: True\n    return 0\n"

@@ -122,14 +122,15 @@ class Memory:
     def changes(self, namespace):
         """Return the first name that the program rebound, ``""`` if there is none.
 
-        Beyond builtins and unittest only what the program itself defined counts: libraries rebind, too.
+        Beyond builtins and unittest only replaced code and what the program itself defined count: libraries
+        rebind, too.
         """
-        for owner, name, _, _, now in self.differences():
+        for owner, name, before, _, now in self.differences():
             where = (
                 getattr(owner, "__module__", owner.__name__) if isinstance(owner, type) else owner.__name__
             )
             ours = where.split(".")[0] in ("builtins", "unittest")
-            if ours or getattr(now, "__globals__", None) is namespace:
+            if ours or now is before or getattr(now, "__globals__", None) is namespace:
                 return f"{where}.{name}"
         return ""
 
