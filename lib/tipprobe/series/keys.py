@@ -29,9 +29,7 @@ SCHEMA = 1
 #: The machinery that runs notebooks; it cannot change what they compute.
 MACHINERY = ("tipprobe.series", "tipprobe.cli")
 #: Modules that lay out results which are computed elsewhere, by the last part of their names.
-PRESENTATION = frozenset(
-    {"figures", "tables", "show", "show_proposer", "style", "plotting", "reported"}
-)
+PRESENTATION = frozenset({"figures", "tables", "show", "show_proposer", "style", "plotting", "reported"})
 
 #: Files up to this size are identified by their content, larger ones by size and time of change.
 CONTENT_HASH_LIMIT = 64 * 2**20
