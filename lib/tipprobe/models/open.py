@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from tipprobe.errors import ParameterError
-from tipprobe.models.types import Sampler
+from tipprobe.models.types import Completion, Prompt, PromptTooLong, Sampler, Sampling
 
 ENDPOINT_PREFIX = "openai:"
+#: What `open_sampler` hands on to `tipprobe.models.endpoint.EndpointSampler`, whose import takes its time.
+ENDPOINT_OPTIONS = frozenset(
+    {
+        "concurrency",
+        "requests_per_minute",
+        "timeout_s",
+        "tries",
+        "backoff_s",
+        "price_in",
+        "price_out",
+        "chat_template_kwargs",
+        "extra_body",
+    }
+)
 
 
 def open_sampler(
@@ -30,10 +46,11 @@ def open_sampler(
         device: where a model of this process goes (`tipprobe.models.load.pick_device`).
         batch_size: rows that a model of this process computes together.
         cache: file for a server's replies; a model of this process needs none.
-        endpoint_options: further options of `tipprobe.models.endpoint.EndpointSampler`, for a server alone.
+        endpoint_options: further options of `tipprobe.models.endpoint.EndpointSampler`; a model of this
+            process has no use for them, but their names are checked all the same.
 
     Raises:
-        ParameterError: `spec` is empty, or starts like an endpoint and is none.
+        ParameterError: `spec` is empty, or starts like an endpoint and is none; or there is no such option.
         DataError: there is no such model.
     """
     if not spec.strip():
@@ -41,6 +58,10 @@ def open_sampler(
             "no model is named; "
             "give an embedded coder, a folder, a .gguf file, a hub id or openai:MODEL@BASE_URL"
         )
+    for name in endpoint_options.keys() - ENDPOINT_OPTIONS:
+        close = difflib.get_close_matches(name, ENDPOINT_OPTIONS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(ENDPOINT_OPTIONS))}"
+        raise ParameterError(f"no option of a server is called {name!r}; {hint}")
     if is_endpoint(spec):
         from tipprobe.models.endpoint import EndpointSampler
 
@@ -51,6 +72,40 @@ def open_sampler(
 
     model, tokenizer = load_model(spec, device)
     return TransformersSampler(model, tokenizer, revision=model_revision(spec), batch_size=batch_size)
+
+
+def sample_fitting(
+    sampler: Sampler,
+    prompts: Sequence[Prompt],
+    n: int,
+    sampling: Sampling,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[list[Completion] | None]:
+    """Return `n` completions for each prompt that fits the model's context, None for one that does not.
+
+    What a None means is the caller's to say: it is no reply, so nothing was tried that could have failed.
+
+    Args:
+        sampler: a model of this process, whose prompts are measured first, or a server, which tells when
+            asked.
+        prompts: chat prompts.
+        n: completions a prompt.
+        sampling: how they are drawn.
+        progress: as in `tipprobe.models.types.Sampler.sample`.
+    """
+    from tipprobe.probes.generate import prompt_fits
+
+    fits = [prompt_fits(sampler, prompt) for prompt in prompts]
+    asked = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
+    groups: Sequence[list[Completion] | None] = []
+    if asked:
+        try:
+            groups = sampler.sample(asked, n, sampling, progress=progress)
+        except PromptTooLong as error:
+            groups = error.completions
+    found = iter(groups)
+    return [next(found) if fit else None for fit in fits]
 
 
 def token_cost(sent: int, written: int, price_in: float, price_out: float) -> float:

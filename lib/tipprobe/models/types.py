@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
+from tipprobe.errors import DataError
+
 Message = dict[str, str]
 #: A chat prompt: ``[{"role": "user", "content": ...}, ...]``.
 Prompt = list[Message]
@@ -53,6 +55,22 @@ class Completion:
     finish_reason: Literal["stop", "length"]
 
 
+class PromptTooLong(DataError):
+    """Prompts do not fit a model's context, as is known once the model behind a server was asked.
+
+    `tipprobe.models.open.sample_fitting` turns it into a None for each such prompt.
+
+    Attributes:
+        completions: what the call would have returned, None for each prompt that does not fit.
+        indices: which ones these are, ascending.
+    """
+
+    def __init__(self, message: str, completions: Sequence[list[Completion] | None]) -> None:
+        super().__init__(message)
+        self.completions = list(completions)
+        self.indices = tuple(i for i, group in enumerate(self.completions) if group is None)
+
+
 class Sampler(Protocol):
     """A model that can be sampled from."""
 
@@ -67,5 +85,9 @@ class Sampler(Protocol):
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[list[Completion]]:
-        """Return `n` completions for each prompt; `progress(done, total)` is called as completions finish."""
+        """Return `n` completions for each prompt; `progress(done, total)` is called as completions finish.
+
+        Raises:
+            DataError: a prompt does not fit the model's context (`PromptTooLong` where others were answered).
+        """
         ...
