@@ -198,14 +198,21 @@ def test_scores_do_not_depend_on_order_or_batches(classifier, tiny_model):
     assert empty.shape == (0,) and empty.dtype == np.float32
 
 
-def test_head_works_in_float32_under_autocast_and_with_half_weights(classifier_folder):
-    exact = load_reward_model(str(classifier_folder), "cpu")
-    half = load_reward_model(str(classifier_folder), "cpu", dtype="bfloat16")
+@pytest.mark.parametrize("kind", ["classifier", "value"])
+def test_head_works_in_float32_under_autocast_and_with_half_weights(kind, request):
+    folder = str(request.getfixturevalue(f"{kind}_folder"))
+    exact = load_reward_model(folder, "cpu")
+    half = load_reward_model(folder, "cpu", dtype="bfloat16")
+    assert exact.backbone.dtype == torch.float32  # unless told otherwise
     assert half.backbone.dtype == torch.bfloat16 and half.head.weight.dtype == torch.float32
     scores = half.score(PAIRS)
-    np.testing.assert_allclose(scores, exact.score(PAIRS), atol=0.2)
-    # A head in bfloat16 would give values that survive rounding to bfloat16.
-    assert (torch.tensor(scores).bfloat16().float() != torch.tensor(scores)).any()
+    np.testing.assert_allclose(scores, exact.score(PAIRS), atol=TOLERANCE["bfloat16"])
+    assert half.self_test(TOLERANCE["bfloat16"]) <= TOLERANCE["bfloat16"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = exact.score(PAIRS)
+    for found in map(torch.tensor, (scores, cast)):
+        # A head in bfloat16 would give values that survive rounding to bfloat16.
+        assert (found.bfloat16().float() != found).any()
 
 
 def test_self_test_finds_a_score_that_depends_on_its_batch(classifier, tiny_model):

@@ -94,7 +94,10 @@ def load_reward_model(
     Args:
         spec: ``minicode-rm-1m``, a checkpoint folder, or a hub id, optionally with ``@revision``.
         device: see `tipprobe.models.load.pick_device`.
-        dtype: type of the weights; the head works in float32 in any case.
+        dtype: type of the weights; the head works in float32 in any case.  ``bfloat16`` halves the memory (a
+            model of 32 B parameters needs 65 GB instead of 130) and lets a score change by up to
+            ``TOLERANCE["bfloat16"]`` with the rest of its batch, so programs whose scores are closer than
+            that are ranked by chance, if the same chance in every run.
         batch_size: pairs computed together.
         max_tokens: longest conversation that is scored; the model's context if None.
         reply: whether the program is fenced in the scored reply; by default `USUAL_REPLY` of the kind.
@@ -273,8 +276,9 @@ class TransformersRewardModel:
 def full_precision() -> Iterator[None]:
     """Multiply float32 matrices on a GPU in float32, not in TF32, inside the block.
 
-    A trainer of `transformers` switches TF32 on for the whole process and leaves it on.  Measured on an H200,
-    a score then changes by several thousandths with the rest of its batch.
+    Whoever builds `transformers.TrainingArguments` with ``tf32=True`` (this package does where it trains on a
+    GPU) switches TF32 on for the whole process, not for the training alone.  Measured on an H200, a score
+    then changes by several thousandths with the rest of its batch.
     """
     import torch
 
