@@ -6,7 +6,7 @@ from tipprobe.errors import ParameterError
 from tipprobe.models.types import Completion, Sampling
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import tip_request_prompt
-from tipprobe.tips.propose import proposal_counts, propose_tips, read_tip
+from tipprobe.tips.propose import Proposal, proposal_counts, propose_tips, read_tip
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,21 @@ from tipprobe.tips.propose import proposal_counts, propose_tips, read_tip
         ("", None, "empty"),
         (" Tip: ", None, "empty"),
         ("...", None, "empty"),
+        ("<think>\nWhat of zero?\n</think>\n\nTip: zero counts.", "zero counts.", "ok"),
+        ("What of zero?\n</think>\nZero counts.", "Zero counts.", "ok"),  # the prompt had opened it
+        ("<think>What of zero?</think>\n", None, "empty"),
+        ("<think>\nWhat of zero? It counts", None, "cut"),
     ],
 )
 def test_reading(reply, tip, reason):
     proposal = read_tip(Completion(reply, 3, "stop"))
     assert (proposal.tip, proposal.reason, proposal.reply) == (tip, reason, reply)
+
+
+def test_every_reason_is_counted():
+    proposals = [Proposal(None, reason, 0, "") for reason in ("no_code", "none found", "no_code", "cut")]
+    counts = proposal_counts([proposals, [read_tip(Completion("Zero counts.", 3, "stop"))]])
+    assert counts == {"ok": 1, "empty": 0, "cut": 1, "no_code": 2, "none found": 1}
 
 
 def test_half_a_sentence_is_no_tip():

@@ -156,6 +156,27 @@ def test_what_is_no_reply():
     assert teacher.outcomes["contrast", "empty"] == teacher.outcomes["refine", "cut"] == 1
 
 
+def test_what_a_teacher_thought_is_not_what_it_said():
+    thought = "<think>\nZero?\n</think>\n\n"
+    teacher = SamplerTeacher(
+        Scripted(
+            Completion(f"{thought}Tip: zero counts.", 9, "stop"),
+            Completion(f"{thought}The tests count zero.", 9, "stop"),
+            Completion(f"{thought}Try this:\n```python\nprint(0)\n```", 9, "stop"),
+            Completion("<think>\nZero? It counts", 9, "stop"),
+            Completion(thought, 9, "stop"),
+        )
+    )
+    replies = ask(teacher, *((p, "p", 1) for p in ("tip", "observe", "repair", "observe", "observe")))
+    assert [(r.text and r.text.strip(), r.why) for r in replies] == [
+        ("zero counts.", "ok"),
+        ("The tests count zero.", "ok"),
+        ("Try this:\n```python\nprint(0)\n```", "ok"),
+        (None, "cut"),
+        (None, "empty"),
+    ]
+
+
 def requests_for_tips():
     return [TeacherRequest("tip", problem.id, tip_request_prompt(problem)) for problem in PROBLEMS]
 

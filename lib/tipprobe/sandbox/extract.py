@@ -71,11 +71,9 @@ def program_of(reply: Reply) -> Extraction:
 
 def extract_code(reply: str) -> Extraction:
     """Return the program in a reply; never raises, whatever the text."""
-    text = _ANSI.sub("", reply).replace("\r\n", "\n")
-    text = _without_reasoning(text)
-    if _REASONING_OPEN.search(text):
+    text = answer_of(_ANSI.sub("", reply).replace("\r\n", "\n"))
+    if text is None:
         return Extraction(None, "unclosed_reasoning")
-    text = _REASONING_CLOSE.split(text)[-1]  # the prompt had opened the reasoning
     if not text.strip():
         return Extraction(None, "empty")
     blocks = _blocks(text)
@@ -91,6 +89,17 @@ def extract_code(reply: str) -> Extraction:
         if code is not None:
             return Extraction(code, "fenced")
     return Extraction(None, "no_code")
+
+
+def answer_of(reply: str) -> str | None:
+    """Return a reply without the reasoning before its answer; None if it ended before the answer began.
+
+    Reasoning stands between tags such as ``<think>``, of which the prompt may have opened the first.
+    """
+    text = _without_reasoning(reply)
+    if _REASONING_OPEN.search(text):
+        return None
+    return _REASONING_CLOSE.split(text)[-1]  # the prompt had opened the reasoning
 
 
 def _without_reasoning(text: str) -> str:

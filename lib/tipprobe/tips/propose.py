@@ -6,13 +6,19 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from tipprobe.models.types import Completion, Sampler, Sampling
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import RequestStyle, tip_request_prompt
+from tipprobe.sandbox.extract import answer_of
 
-__all__ = ["Proposal", "RequestStyle", "proposal_counts", "propose_tips", "read_tip"]
+__all__ = ["Proposal", "Reason", "RequestStyle", "proposal_counts", "propose_tips", "read_tip"]
 
+#: What a reply to a request for a tip may be.
+READ = ("ok", "empty", "cut")
+#: The same, or why nobody was asked.
+Reason = Literal["ok", "empty", "cut", "no_code", "none found"]
 _LABEL = re.compile(r"^(?:[*_#]*\s*)tips?\s*:[*_]*\s*", re.IGNORECASE)
 
 
@@ -22,23 +28,25 @@ class Proposal:
 
     Attributes:
         tip: the tip's text, None if there is none (then the coder gets the problem as it is).
-        reason: ``ok``, ``empty`` (nothing but blanks or a label), or ``cut`` (the reply reached its token
-            limit; half a sentence may say the opposite of the whole).
+        reason: ``ok``, ``empty`` (nothing but blanks or a label), ``cut`` (the reply reached its token limit,
+            or ended before its reasoning did; half a sentence may say the opposite of the whole), ``no_code``
+            (there was no program to remark on) or ``none found`` (a search found no instruction).
         n_tokens: length of the reply in tokens.
         reply: what the proposer wrote.
     """
 
     tip: str | None
-    reason: str
+    reason: Reason
     n_tokens: int
     reply: str
 
 
 def read_tip(completion: Completion) -> Proposal:
-    """Return the tip in a reply: without a leading label such as ``Tip:`` and blanks around it."""
-    text = _LABEL.sub("", completion.text.strip()).strip()
-    if completion.finish_reason == "length":
+    """Return the tip in a reply: without reasoning, a leading label such as ``Tip:`` and blanks around it."""
+    answer = answer_of(completion.text)
+    if answer is None or completion.finish_reason == "length":
         return Proposal(None, "cut", completion.n_tokens, completion.text)
+    text = _LABEL.sub("", answer.strip()).strip()
     if not any(character.isalnum() for character in text):
         return Proposal(None, "empty", completion.n_tokens, completion.text)
     return Proposal(text, "ok", completion.n_tokens, completion.text)
@@ -64,6 +72,6 @@ def propose_tips(
 
 
 def proposal_counts(proposals: Sequence[Sequence[Proposal]]) -> dict[str, int]:
-    """Return how many proposals are ``ok``, ``empty`` and ``cut``."""
+    """Return the number of proposals by reason: `READ` in any case, others where they occur."""
     found = Counter(proposal.reason for group in proposals for proposal in group)
-    return {reason: found[reason] for reason in ("ok", "empty", "cut")}
+    return {reason: found[reason] for reason in dict.fromkeys((*READ, *sorted(found)))}

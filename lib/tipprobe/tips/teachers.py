@@ -22,6 +22,7 @@ from tipprobe.paths import resolve
 from tipprobe.probes.generate import prompt_fits
 from tipprobe.problems.schema import Problem, numbered_jsonl
 from tipprobe.prompts import code_prompt, fill, user_prompt
+from tipprobe.sandbox.extract import answer_of
 from tipprobe.tips.environment import Attempt
 from tipprobe.tips.propose import read_tip
 
@@ -64,10 +65,12 @@ class TeacherReply:
     """What came of a request.
 
     Attributes:
-        text: the reply, for tips without a label such as ``Tip:``; None unless `why` is ``ok``.
-        why: ``ok``, ``cut`` (the reply reached its token limit, and half of one may say the opposite),
-            ``empty`` (nothing but blanks or a label), ``too long`` (the conversation does not fit the context
-            of a model of this process, so nothing was asked) or ``not recorded``.
+        text: the reply without its reasoning, for tips without a label such as ``Tip:``; None unless `why` is
+            ``ok``.
+        why: ``ok``, ``cut`` (the reply reached its token limit, or ended before its reasoning did; half of
+            one may say the opposite), ``empty`` (nothing but blanks or a label), ``too long`` (the
+            conversation does not fit the context of a model of this process, so nothing was asked) or ``not
+            recorded``.
         tokens_in: length of the prompt in tokens, None if nobody counted.
         tokens_out: length of the reply in tokens, None if nobody counted.
     """
@@ -148,9 +151,9 @@ class SamplerTeacher:
 
 
 def _read(request: TeacherRequest, completion: Completion) -> TeacherReply:
-    text: str | None = completion.text
+    text = answer_of(completion.text)
     why: Why = "ok"
-    if completion.finish_reason == "length":
+    if text is None or completion.finish_reason == "length":
         text, why = None, "cut"
     elif request.purpose in TIP_PURPOSES:
         text = read_tip(completion).tip
