@@ -9,8 +9,6 @@ from tipprobe.problems.schema import Problem
 from tipprobe.prompts import code_prompt
 from tipprobe.sandbox import Run, extract_code
 from tipprobe.selection import (
-    AdoptSelector,
-    BaseSelector,
     Candidate,
     PcrSelector,
     RandomSelector,
@@ -138,7 +136,7 @@ def test_reward_selection_of_a_missing_program():
 def test_no_problem_is_no_choice():
     assert RewardSelector(LengthReward()).select_all([], []) == []
     assert PcrSelector({}, TableSandbox({})).select_all([], []) == []
-    assert BaseSelector().select_all([], []) == []
+    assert RandomSelector().select_all([], []) == []
 
 
 PROBES = {p.id: ProbeSet(p.id, (Probe("1\n", "model"), Probe("2\n", "model"))) for p in PROBLEMS}
@@ -192,14 +190,6 @@ def test_a_fault_of_the_sandbox_is_no_choice():
 def test_as_reply_is_undone_by_extraction(program):
     assert extract_code(as_reply(program).text).code == program
     assert extract_code(as_reply(None).text).code is None
-
-
-def test_fixed_selectors():
-    lists = [two("a", None)]
-    assert BaseSelector().select_all(PROBLEMS[:1], lists)[0].index == 0
-    assert AdoptSelector().select_all(PROBLEMS[:1], lists)[0].index == 1  # raw adoption adopts anything
-    with pytest.raises(DataError, match="no guided candidate"):
-        AdoptSelector().select(PROBLEMS[0], [Candidate("a", "base"), Candidate("b", "sample")])
 
 
 def test_random_selection_depends_on_seed_and_problem_alone():

@@ -5,14 +5,12 @@
 
 from tipprobe.selection.bounds import lower_bound, upper_bound
 from tipprobe.selection.consensus import PcrSelector
-from tipprobe.selection.plain import AdoptSelector, BaseSelector, RandomSelector
+from tipprobe.selection.plain import RandomSelector
 from tipprobe.selection.reward import RewardSelector
 from tipprobe.selection.rules import best_or_base
 from tipprobe.selection.types import Branch, Candidate, Reason, Selection, Selector, check_candidates
 
 __all__ = [
-    "AdoptSelector",
-    "BaseSelector",
     "Branch",
     "Candidate",
     "PcrSelector",

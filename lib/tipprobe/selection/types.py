@@ -16,7 +16,6 @@ Reason = Literal[
     "nan",  # a score that could not be compared
     "only_program",  # one candidate has a program
     "no_program",  # none has
-    "fixed",  # the rule does not look at the candidates
     "random",
 ]
 
