@@ -4,12 +4,16 @@ import pytest
 
 from tipprobe.errors import DataError, ParameterError
 from tipprobe.problems.decontaminate import (
+    check_tested,
+    coder_note,
     find_overlaps,
     ngrams,
     overlap_table,
     read_dropped,
+    read_evaluation_sets,
     shared_run,
     words_of,
+    write_evaluation_sets,
 )
 from tipprobe.problems.load import load_problems
 from tipprobe.problems.schema import Problem
@@ -156,3 +160,45 @@ def test_what_was_dropped_is_read_back(tmp_path):
         read_dropped(path)
     with pytest.raises(DataError, match="no table of overlaps"):
         read_dropped(tmp_path / "nowhere.csv")
+
+
+def test_only_what_was_compared_and_not_learnt_from_may_be_tested_on(tmp_path):
+    path = tmp_path / "evaluation_sets.json"
+    tested = [problem("t0", "Add two numbers."), problem("t1", "Print a word.")]
+    write_evaluation_sets(path, {"problems": tested[:1], "tip_problems": tested}, ["m1", "m0"], "sha256:c")
+    check_tested(path, tested)
+    check_tested(path, tested[1:])
+    check_tested(path, [problem("t0", "Add two   NUMBERS")])  # the words are what was compared
+    refused = {
+        "1 of the 2 tip_problems are problems that tips were learnt from, such as 'm0'": problem("m0", "x"),
+        "1 of the 2 tip_problems, such as 'new', are in no set that 01_data_mining": problem("new", "x"),
+        "1 of the 2 tip_problems, such as 't1', are in no set": problem("t1", "Print another word."),
+    }
+    for message, other in refused.items():
+        with pytest.raises(DataError, match=f"{message}.*run the series again from 01_data_mining"):
+            check_tested(path, [tested[0], other])
+
+
+def test_a_digest_of_every_set_and_the_coder_are_kept(tmp_path):
+    path = tmp_path / "evaluation_sets.json"
+    tested = [problem("t0", "Add two numbers."), problem("t1", "Print a word.")]
+    digests = []
+    for group in (tested, tested[::-1], tested[:1], [tested[0], problem("t1", "Print no word.")]):
+        write_evaluation_sets(path, {"tip_problems": group}, [], "sha256:c")
+        digests.append(read_evaluation_sets(path)["sets"]["tip_problems"]["digest"])
+    assert digests[0] == digests[1] and len(set(digests)) == 3
+    assert coder_note(path, "sha256:c") == ""
+    assert "learnt with another coder (sha256:c)" in coder_note(path, "sha256:d")
+    path.write_text("{}")
+    with pytest.raises(DataError, match="no record of evaluation sets; run 01_data_mining"):
+        check_tested(path, tested)
+
+
+def test_what_the_embedded_world_is_learnt_from_is_refused_as_a_test(tmp_path):
+    learnt = load_problems("minicode:sft", limit=16)
+    path = tmp_path / "evaluation_sets.json"
+    tested = load_problems("minicode:heldout", limit=8)
+    write_evaluation_sets(path, {"tip_problems": tested}, [p.id for p in learnt], "sha256:c")
+    check_tested(path, tested)
+    with pytest.raises(DataError, match="16 of the 16 tip_problems are problems that tips were learnt from"):
+        check_tested(path, learnt)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from tipprobe.errors import DataError, ParameterError
+from tipprobe.files import read_json, write_json
 from tipprobe.problems.schema import Problem
 
 #: An evaluation statement of at least this many words that stands whole inside another one is a duplicate,
@@ -157,6 +160,90 @@ def read_dropped(path: Path) -> set[str]:
         return set(table.loc[table["dropped"].astype(bool), "problem_id"])
     except (OSError, KeyError, ValueError) as error:
         raise DataError(f"{path}: no table of overlaps with evaluation problems ({error})") from error
+
+
+def write_evaluation_sets(
+    path: Path, evaluation: Mapping[str, Sequence[Problem]], learnt_from: Iterable[str], coder: str
+) -> None:
+    """Write what was compared, for those who test later on what was learnt (`check_tested`).
+
+    Args:
+        path: JSON file: ``coder``, ``learnt_from`` (ids) and ``sets``, each with a ``digest`` and, by problem
+            id, a hash of the words of its statement.
+        evaluation: as in `find_overlaps`.
+        learnt_from: ids of the problems that something may be learnt from.
+        coder: revision of the coder that it is learnt with.
+    """
+    sets = {}
+    for name, problems in evaluation.items():
+        statements = {problem.id: _statement_hash(problem) for problem in problems}
+        digest = _short_hash("\n".join(f"{key} {value}" for key, value in sorted(statements.items())))
+        sets[name] = {"digest": digest, "statements": statements}
+    write_json(path, {"coder": coder, "learnt_from": sorted(learnt_from), "sets": sets})
+
+
+def read_evaluation_sets(path: Path) -> dict[str, Any]:
+    """Return what `write_evaluation_sets` wrote.
+
+    Raises:
+        DataError: the file is missing or of another shape.
+    """
+    record = read_json(path)
+    if record is None or not {"coder", "learnt_from", "sets"} <= set(record):
+        raise DataError(f"{path}: no record of evaluation sets; run 01_data_mining again")
+    return record
+
+
+def check_tested(path: Path, problems: Sequence[Problem], what: str = "tip_problems") -> None:
+    """Refuse to test on problems that were learnt from, or that nothing learnt from was compared with.
+
+    Args:
+        path: from `write_evaluation_sets`.
+        problems: what shall be tested on; a part of the compared sets will do.
+        what: the parameter that names them.
+
+    Raises:
+        DataError: there is such a problem; the message names it and what to run.
+    """
+    record = read_evaluation_sets(path)
+    again = f"; choose other {what}, or run the series again from 01_data_mining with these"
+    learnt = set(record["learnt_from"]).intersection(problem.id for problem in problems)
+    if learnt:
+        raise DataError(
+            f"{len(learnt)} of the {len(problems)} {what} are problems that tips were learnt from, "
+            f"such as {min(learnt)!r}{again}"
+        )
+    compared = {pair for entry in record["sets"].values() for pair in entry["statements"].items()}
+    unknown = [problem.id for problem in problems if (problem.id, _statement_hash(problem)) not in compared]
+    if unknown:
+        raise DataError(
+            f"{len(unknown)} of the {len(problems)} {what}, such as {unknown[0]!r}, are in no set that "
+            f"01_data_mining compared its problems with: something like them may have been learnt from{again}"
+        )
+
+
+def coder_note(path: Path, revision: str) -> str:
+    """Return a line to print where something is used with another coder than it was learnt with, else ``""``.
+
+    Args:
+        path: from `write_evaluation_sets`.
+        revision: of the coder that it is used with.
+    """
+    learnt_with = read_evaluation_sets(path)["coder"]
+    if learnt_with == revision:
+        return ""
+    return (
+        f"note: tips were learnt with another coder ({learnt_with}) than they are tried on here ({revision})"
+    )
+
+
+def _statement_hash(problem: Problem) -> str:
+    """Return a hash of what `find_overlaps` compares."""
+    return _short_hash(" ".join(words_of(problem.statement)))
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def shared_run(problem: Problem, other: Problem) -> list[str]:
