@@ -60,6 +60,8 @@ def test_the_papers_profiles_hold_the_papers_numbers():
         ("time_limit_s=1.0e+300", "must be at most 86400"),
         ("memory_mb=100000000000000", "must be at most 16777216"),
         ("seeds=[]", "seeds is empty"),
+        ("tip_selectors=[]", "tip_selectors is empty"),
+        ("tip_selectors=[pcr, pcr]", "tip_selectors holds a name twice"),
         ("out=3", "text belongs there"),
         ("learning_rate='inf'", "a number belongs there$"),
         ("steps='nan'", "a whole number belongs there$"),

@@ -336,7 +336,10 @@ def test_the_estimate_counts_what_the_tip_half_asks_for():
     (line,) = cost_lines(load_params("tipcoder").model_dump())
     # 69 steps x 192 problems x 8 tips; 3 repairs, 2 steps of distillation, 2 refinements
     assert "105,984 tips of up to 4,096 tokens" in line and "up to 7 teacher replies" in line
-    assert "40 programs a test problem" in line  # a pool of 16, and 3 runs of 8 methods
+    assert "34 programs a test problem" in line  # a pool of 16, and 3 runs of 6 methods with a guided one
+    params = load_params("tipcoder", {"best_of": [1], "tip_methods": ["base", "best_of_2", "opro"]})
+    (line,) = cost_lines(params.model_dump())
+    assert "17 programs a test problem" in line  # 2 x 3 candidates, 8 witnesses, and 3 of opro
 
 
 def test_a_dry_run_names_the_library_modules_by_package():

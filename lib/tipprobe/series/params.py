@@ -180,7 +180,9 @@ class Params(BaseModel):
     tip_problems: Text = Field(description="problems on which tips are tested, named like `problems`")
     n_tip_problems: CountOrAll = Field(description="problems taken from `tip_problems`; 0 = all")
     tip_runs: Count = Field(description="independent runs of every method")
-    tip_selectors: list[SelectorName] = Field(description="who picks between base and guided program")
+    tip_selectors: Annotated[list[SelectorName], Field(min_length=1)] = Field(
+        description="who picks between base and guided program; the first fills the tables' gains"
+    )
     reward_model: Text = Field(description="minicode-rm-1m, a checkpoint folder or a hub id")
     best_of: list[Count] = Field(description="the N of the best-of-N curve")
     n_validation_problems: Count = Field(description="mined problems on which OPRO and GEPA choose")
@@ -225,6 +227,11 @@ _RELATIONS: tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...] = (
         ("tip_methods",),
         lambda methods: len(set(methods)) == len(methods),
         "tip_methods holds a name twice: {tip_methods}",
+    ),
+    (
+        ("tip_selectors",),
+        lambda selectors: len(set(selectors)) == len(selectors),
+        "tip_selectors holds a name twice: {tip_selectors}",
     ),
     (
         ("tip_methods", "rl_steps"),

@@ -284,8 +284,11 @@ def _tip_cost(params: Mapping[str, Any]) -> list[str]:
     tips = params["rl_steps"] * params["rl_prompts_per_step"] * params["tip_group_size"]
     if tips < 50_000:
         return []
-    pool = max([*params["best_of"], 2 * params["tip_runs"]])
-    per_problem = pool + params["tip_runs"] * len(params["tip_methods"])
+    # Imported here: numpy and what follows take longer than a run that has nothing to do.
+    from tipprobe.tips.trials import pool_size
+
+    guided = [method for method in params["tip_methods"] if method not in ("base", "best_of_2")]
+    per_problem = pool_size(params["tip_runs"], params["best_of"]) + params["tip_runs"] * len(guided)
     calls = params["repair_turns"] + 2 + params["tip_refinements"]
     return [
         f"tips ask for {params['base_samples']} programs and up to {calls} teacher replies a mined problem, "
