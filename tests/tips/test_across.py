@@ -16,7 +16,10 @@ def seed(solved, problems=4):
         base = Branch("base", None, "x", 1, 1, False, "wrong_output")
         guided = Branch("guided", "Mind zero.", "y", 1, 1, i < solved, "")
         trials += [Trial("base", 0, f"p{i}", (base,)), Trial("tipcoder_rl", 0, f"p{i}", (base, guided))]
-        chosen += [{"random": Selection(0, (0.0,), "fixed")}, {"random": Selection(1, (0.0, 0.0), "random")}]
+        chosen += [
+            {"random": Selection(0, (0.0,), "only_program")},
+            {"random": Selection(1, (0.0, 0.0), "random")},
+        ]
     return trials, chosen
 
 

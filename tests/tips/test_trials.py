@@ -1,6 +1,7 @@
 """Trials: what a method tried on a problem, who chose what, and what it cost."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tipprobe.errors import DataError
 from tipprobe.models.types import Completion, Sampling
 from tipprobe.problems.schema import Problem
+from tipprobe.selection import RandomSelector
 from tipprobe.selection.types import Selection
 from tipprobe.tips.propose import Proposal
 from tipprobe.tips.results import (
@@ -24,6 +26,7 @@ from tipprobe.tips.trials import (
     base_trials,
     critiques,
     guided_trials,
+    pool_arrays,
     read_trials,
     revision_prompt,
     select_trials,
@@ -53,7 +56,13 @@ class Second:
 
     def select_all(self, problems, candidate_lists):
         return [
-            Selection(len(c) - 1, (0.0,) * (len(c) - 1) + (math.nan,), "score", tokens_scored=30 * len(c))
+            Selection(
+                len(c) - 1,
+                (0.0,) * (len(c) - 1) + (math.nan,),
+                "score",
+                tokens_scored=30 * len(c),
+                executions=8 * len(c),
+            )
             for c in candidate_lists
         ]
 
@@ -119,10 +128,23 @@ def test_tables_by_hand(trials):
     assert text.loc["Self-Hint", "second"] == "75.0 ± 35.4" and text.loc["Base", "Δ to Base"] == ""
     counts = selection_table(results).set_index(["method", "choice"]).loc[("self_hint", "second")]
     assert counts[["trials", "added", "repaired", "broke", "net"]].tolist() == [4, 3, 2, 1, 1]
+    assert counts["unscored"] == 4, "this selector scores no last program"
     cost = cost_table(results, "second", {"self_hint": {"programs": 7, "tokens": 8}}).set_index("method")
     assert cost.loc["base", "scored"] == 0
     assert cost.loc["self_hint", "scored"] == (60 + 60 + 60 + 30) / 4
+    assert cost["executions"].to_dict() == {"base": 0, "best_of_2": 16, "self_hint": 14}
     assert cost.loc["self_hint", ["search_programs", "search_tokens"]].tolist() == [7, 8]
+
+
+def test_only_programs_that_should_have_a_score_are_called_unscored(trials):
+    chosen = select_trials(trials, PROBLEMS, {"random": RandomSelector()})
+    silent = replace(trials[0].branches[0], program=None)
+    for trial, choices in zip(trials, chosen, strict=True):
+        choices["judge"] = Selection(0, (math.nan,) * len(trial.branches), "nan")
+    rows = [replace(t, branches=(silent, *t.branches[1:])) for t in trials]
+    table = selection_table(TipResults(rows, chosen, 100, 0)).set_index(["method", "choice"])["unscored"]
+    assert table["self_hint", "judge"] == 3, "four base programs are missing, one guided one too"
+    assert math.isnan(table["self_hint", "random"]) and math.isnan(table["self_hint", "raw"])
 
 
 def test_a_method_that_lacks_a_problem_is_refused(trials):
@@ -132,6 +154,12 @@ def test_a_method_that_lacks_a_problem_is_refused(trials):
     with pytest.raises(DataError, match="method base"):
         rest = [t for t in trials if t.method != "base"]
         TipResults(rest, choose(rest), 100, 0)
+
+
+def test_programs_that_nobody_ran_are_no_results(trials):
+    ungraded = [replace(t, branches=tuple(replace(b, passed=None) for b in t.branches)) for t in trials]
+    with pytest.raises(DataError, match="not run on hidden tests"):
+        TipResults(ungraded, choose(ungraded), 100, 0)
 
 
 def test_best_of_n_agrees_with_counting():
@@ -166,6 +194,24 @@ def test_best_of_one_is_the_mean_and_needs_no_reward_model():
     )
     assert table["mean"].tolist() == [50, 50]
     assert table["tokens"].tolist() == [14, 10 + 2 * 24]
+
+
+def test_a_pool_without_a_program_has_no_scores():
+    class Judge:
+        def score(self, pairs, *, progress=None):
+            return np.arange(1, len(pairs) + 1, dtype=np.float32)
+
+        def token_counts(self, pairs):
+            return np.full(len(pairs), 7)
+
+    silent = [record(key, False) | {"program": None, "reason": "no_code"} for key in IDS for _ in range(2)]
+    for judge in (None, Judge()):
+        arrays = pool_arrays(silent, PROBLEMS, judge)
+        assert np.isnan(arrays["scores"]).all() and not arrays["scored_tokens"].any()
+        assert expected_best_of_n(arrays["scores"], arrays["passed"], 2).tolist() == [0, 0]
+    arrays = pool_arrays([*silent[:3], record("b", True)], PROBLEMS, Judge())
+    assert arrays["scores"][1, 1] == 1 and np.isnan(arrays["scores"]).sum() == 3
+    assert arrays["scored_tokens"].tolist() == [[0, 0], [0, 7]]
 
 
 def test_a_critique_sees_the_program_and_nobody_else_is_asked():

@@ -16,16 +16,8 @@ import pandas as pd
 from tipprobe.errors import DataError, TipprobeError
 from tipprobe.evaluation.intervals import Interval, mean_interval, paired_interval
 from tipprobe.evaluation.tables import interval_text
-from tipprobe.tips.results import FIXED, SELECTOR_TITLES, TipResults
+from tipprobe.tips.results import CONTRASTS, FIXED, SELECTOR_TITLES, TipResults
 from tipprobe.tips.trials import TITLES, read_trials
-
-#: Pairs of methods whose difference is shown, beside each method's to Base.
-CONTRASTS = (
-    ("tipcoder_sft", "self_hint"),
-    ("tipcoder_rl", "tipcoder_sft"),
-    ("tipcoder_rl", "self_hint"),
-    ("tipcoder_rl", "best_of_2"),
-)
 
 
 def read_folder(folder: Path, draws: int, seed: int) -> TipResults:

@@ -19,6 +19,13 @@ from tipprobe.tips.trials import TITLES, Trial
 #: Ways to end a trial that need no selector: key -> name in tables.  The last two look at hidden tests.
 FIXED = {"raw": "always the added one", "upper": "oracle, best", "lower": "oracle, worst"}
 SELECTOR_TITLES = {"reward_model": "reward model", "pcr": "PCR on probes", "random": "random"}
+#: Pairs of methods whose difference is said in words, beside each method's to Base.
+CONTRASTS = (
+    ("tipcoder_sft", "self_hint"),
+    ("tipcoder_rl", "tipcoder_sft"),
+    ("tipcoder_rl", "self_hint"),
+    ("tipcoder_rl", "best_of_2"),
+)
 Chosen = Sequence[Mapping[str, Selection]]
 
 
@@ -32,7 +39,7 @@ class TipResults:
         seed: of the bootstrap.
 
     Raises:
-        DataError: there is no base, or a method lacks a run or a problem.
+        DataError: there is no base, a method lacks a run or a problem, or hidden tests were not run.
     """
 
     def __init__(self, trials: Sequence[Trial], chosen: Chosen, draws: int, seed: int) -> None:
@@ -45,6 +52,8 @@ class TipResults:
         self.selectors = list(dict.fromkeys(name for choices in chosen for name in choices))
         if "base" not in present:
             raise DataError("there are no trials of the method base")
+        if any(branch.passed is None for trial in trials for branch in trial.branches):
+            raise DataError("there are trials whose programs were not run on hidden tests")
         for method in self.methods:
             for run in range(self.runs):
                 for problem_id in self.problem_ids:
@@ -157,10 +166,12 @@ def _mean_and_std(record: Mapping[str, Any]) -> str:
 
 
 def selection_table(results: TipResults) -> pd.DataFrame:
-    """Return what each selector did: ``method, title, choice, trials, added, repaired, broke, net``.
+    """Return what each selector did.
 
-    ``added`` counts trials in which the added program was taken; ``repaired`` those where the base fails and
-    the choice passes, ``broke`` the reverse.
+    Columns: ``method, title, choice, trials, added, repaired, broke, net, unscored``.  ``added`` counts
+    trials in which the added program was taken; ``repaired`` those where the base fails and the choice
+    passes, ``broke`` the reverse.  ``unscored`` counts programs that a scoring selector had no number for,
+    such as those that are longer than the reward model reads; empty for what does not score.
     """
     rows = []
     for method in results.methods:
@@ -186,9 +197,21 @@ def selection_table(results: TipResults) -> pd.DataFrame:
                     "repaired": repaired,
                     "broke": broke,
                     "net": repaired - broke,
+                    "unscored": None if choice == "raw" else _unscored(cells, choice),
                 }
             )
     return pd.DataFrame(rows)
+
+
+def _unscored(cells: Sequence[tuple[Trial, Mapping[str, Selection]]], choice: str) -> int | None:
+    """Return how many programs got no score, None for a selector that gives none."""
+    if any(choices[choice].reason == "random" for _, choices in cells):
+        return None
+    return sum(
+        branch.program is not None and bool(np.isnan(score))
+        for trial, choices in cells
+        for branch, score in zip(trial.branches, choices[choice].scores, strict=True)
+    )
 
 
 def split_table(results: TipResults, kinds: Mapping[str, str], selector: str) -> pd.DataFrame:
@@ -306,12 +329,16 @@ def best_of_n_table(
 
 
 def cost_table(results: TipResults, selector: str, searches: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
-    """Return tokens per problem: ``method, title, pass_at_1, generated, scored, tokens, search_programs,
-    search_tokens``.
+    """Return what a problem costs: ``method, title, pass_at_1, generated, scored, tokens, executions,
+    search_programs, search_tokens``.
+
+    Tokens are those that were read and written.  ``executions``, the runs of a program on a probe, are those
+    of whichever selectors ran programs, so that their bill stands beside a reward model's tokens; what their
+    witnesses cost is `tipprobe.tips.trials.WITNESSES` further base programs, in no column here.
 
     Args:
         results: trials.
-        selector: whose choice and bill count.
+        selector: whose choice and tokens count.
         searches: what a search for one instruction spent once, before any test problem: ``programs`` and
             ``tokens``.  Empty for the others; what training spent is in the stages that trained.
     """
@@ -330,8 +357,13 @@ def cost_table(results: TipResults, selector: str, searches: Mapping[str, Mappin
                 "generated": generated,
                 "scored": scored,
                 "tokens": generated + scored,
+                "executions": 0.0 if method == "base" else _executions(cells),
                 "search_programs": search.get("programs"),
                 "search_tokens": search.get("tokens"),
             }
         )
     return pd.DataFrame(rows)
+
+
+def _executions(cells: Sequence[tuple[Trial, Mapping[str, Selection]]]) -> float:
+    return float(np.mean([sum(choice.executions for choice in choices.values()) for _, choices in cells]))

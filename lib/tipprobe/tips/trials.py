@@ -38,6 +38,8 @@ TITLES = {
 WITNESSES = 8
 #: Methods whose guided program rests on a tip of the problem itself.
 TIPPED = ("self_hint", "ctrl", "tipcoder_sft", "tipcoder_rl")
+#: Methods that use something learnt or chosen on the mined problems.
+LEARNT = ("opro", "gepa", "ctrl", "tipcoder_sft", "tipcoder_rl")
 
 
 def critique_prompt(problem: Problem, program: str) -> Prompt:
@@ -110,10 +112,8 @@ def pool_arrays(
     passed = np.array([[record["passed"] for record in row] for row in rows])
     scores = np.where([[record["program"] is not None for record in row] for row in rows], 0.0, np.nan)
     tokens = np.zeros(scores.shape)
-    if judge is not None:
-        present = [
-            (i, j) for i, row in enumerate(rows) for j, r in enumerate(row) if r["program"] is not None
-        ]
+    present = [(i, j) for i, row in enumerate(rows) for j, r in enumerate(row) if r["program"] is not None]
+    if judge is not None and present:
         prompts = [code_prompt(problem) for problem in problems.values()]
         pairs = [(prompts[i], rows[i][j]["program"]) for i, j in present]
         where = tuple(np.array(present).T)
@@ -134,18 +134,19 @@ class Branch:
         branch: ``base``, ``sample`` (another one without a tip) or ``guided``.
         tip: what was prepended, None for the problem alone.
         program: None if the reply held none.
-        prompt_tokens: length of the prompt, 0 where a shared prompt was counted already.
+        prompt_tokens: length of the prompt, 0 where a shared prompt was counted already, None if nobody
+            counts (a server's tokenizer is not here).
         n_tokens: length of the reply.
-        passed: whether all hidden tests pass.
-        reason: as in `tipprobe.evaluation.grade.Verdict`.
+        passed: whether all hidden tests pass, None where they were not run.
+        reason: as in `tipprobe.evaluation.grade.Verdict`, ``""`` where they were not run.
     """
 
     branch: str
     tip: str | None
     program: str | None
-    prompt_tokens: int
+    prompt_tokens: int | None
     n_tokens: int
-    passed: bool
+    passed: bool | None
     reason: str
 
 
@@ -154,18 +155,19 @@ class Trial:
     """One method's run on one problem.
 
     Attributes:
-        method: key of `TITLES`.
+        method: key of `TITLES`, or any other name for trials that stand in no table.
         run: from 0.
         problem_id: the problem.
         branches: the candidates, the base first.
-        tip_tokens: prompt and reply of whoever was asked for a tip, also where the reply held none.
+        tip_tokens: prompt and reply of whoever was asked for a tip, also where the reply held none; None if
+            nobody counted the prompt.
     """
 
     method: str
     run: int
     problem_id: str
     branches: tuple[Branch, ...]
-    tip_tokens: int = 0
+    tip_tokens: int | None = 0
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -173,13 +175,20 @@ class Trial:
         return [Candidate(branch.program, branch.branch) for branch in self.branches]
 
     @property
-    def tokens(self) -> int:
-        """Tokens read and written by proposer and coder."""
-        return self.tip_tokens + sum(b.prompt_tokens + b.n_tokens for b in self.branches)
+    def tokens(self) -> int | None:
+        """Tokens read and written by proposer and coder, None if nobody counted a prompt."""
+        read = [self.tip_tokens, *(branch.prompt_tokens for branch in self.branches)]
+        if None in read:
+            return None
+        return sum(read) + sum(branch.n_tokens for branch in self.branches)
 
 
 def base_trials(
-    records: Sequence[Mapping[str, Any]], runs: int, prompt_tokens: Mapping[str, int], *, best_of_2: bool
+    records: Sequence[Mapping[str, Any]],
+    runs: int,
+    prompt_tokens: Mapping[str, int | None],
+    *,
+    best_of_2: bool,
 ) -> list[Trial]:
     """Return the trials of Base and, if asked for, Best-of-2 from one pool of samples without tips.
 
@@ -214,8 +223,8 @@ def guided_trials(
     base: Sequence[Trial],
     records: Sequence[Mapping[str, Any]],
     tips: Mapping[str, Sequence[Proposal]],
-    prompt_tokens: Mapping[str, Sequence[int]],
-    tip_prompt_tokens: Mapping[str, Sequence[int]],
+    prompt_tokens: Mapping[str, Sequence[int | None]],
+    tip_prompt_tokens: Mapping[str, Sequence[int | None]],
 ) -> list[Trial]:
     """Return a method's trials: each base program beside the guided one of the same run.
 
@@ -223,7 +232,7 @@ def guided_trials(
     to a tip that does not exist.
 
     Args:
-        method: key of `TITLES`.
+        method: name of the method.
         base: trials of the method ``base``.
         records: samples of the guided coder, one a run.
         tips: of each problem, one for all runs or one a run.
@@ -243,12 +252,12 @@ def guided_trials(
         if proposal.tip is not None:
             record = groups[trial.problem_id][trial.run]
             branches = (*branches, _branch("guided", proposal.tip, record, prompt))
-        spent = asked + proposal.n_tokens
+        spent = None if asked is None else asked + proposal.n_tokens
         trials.append(Trial(method, trial.run, trial.problem_id, branches, spent))
     return trials
 
 
-def _branch(branch: str, tip: str | None, record: Mapping[str, Any], prompt_tokens: int) -> Branch:
+def _branch(branch: str, tip: str | None, record: Mapping[str, Any], prompt_tokens: int | None) -> Branch:
     return Branch(
         branch,
         tip,
