@@ -1,16 +1,22 @@
 """The rule that sorts tips, and what selected tips did."""
 
 import math
+import re
+from dataclasses import replace
 
 import pytest
 
 from tipprobe.errors import DataError
+from tipprobe.problems.minicode import ops
+from tipprobe.problems.schema import read_jsonl
 from tipprobe.selection.types import Selection
 from tipprobe.tips.categories import (
     CATEGORIES,
     LABELLED,
     LABELLED_TEST,
+    TRUSTED_KAPPA,
     agreement,
+    agreement_sentence,
     categorise,
     category_table,
     changed_by_tips,
@@ -19,6 +25,7 @@ from tipprobe.tips.categories import (
     rule_against_people,
 )
 from tipprobe.tips.results import TipResults
+from tipprobe.tips.teachers import TRANSCRIPTS
 from tipprobe.tips.trials import Branch, Trial
 
 
@@ -53,6 +60,42 @@ def test_the_rule_is_judged_on_tips_it_was_not_revised_on():
     rule, people = rule_against_people(), people_against_each_other()
     assert rule.n >= 60 and people.n >= 50
     assert 0 < rule.kappa < people.kappa, "people agree with each other more than with the rule"
+
+
+def test_what_the_rule_gets_wrong_is_said_for_the_embedded_world_too():
+    parts = [rule_against_people(world=world) for world in (True, False)]
+    whole = rule_against_people()
+    assert (sum(p.n for p in parts), sum(p.same for p in parts)) == (whole.n, whole.same)
+    assert min(part.n for part in parts) >= 30
+    said = agreement_sentence(whole, "tips")
+    assert said.startswith(f"Of {whole.n} tips the rule puts {whole.n - whole.same} (")
+    assert said.endswith("only totals are safe." if whole.kappa < TRUSTED_KAPPA else "can be read.")
+    trusted = replace(whole, same=70, kappa=0.9)
+    assert agreement_sentence(trusted, "tips").endswith("(kappa 0.90): single categories can be read.")
+    assert "only totals" in agreement_sentence(replace(whole, kappa=math.nan), "tips")
+
+
+def test_tips_marked_as_the_worlds_are_its_own_or_its_teachers():
+    operations = [op for group in vars(ops).values() if isinstance(group, tuple) for op in group]
+    rules = {
+        rule.format(k=k)
+        for op in operations
+        if isinstance(op, ops.Op)
+        for rule in (op.rule, op.wrong_rule)
+        for k in op.ks or (0,)
+    }
+    said = {
+        text.rstrip(".").lower()
+        for path in TRANSCRIPTS.glob("*.jsonl")
+        for record in read_jsonl(path)
+        for text in (record["tip"], record["contrast_tip"], *record["refinements"])
+        if text
+    }
+    for record in read_jsonl(LABELLED_TEST):
+        tip = record["tip"].rstrip(".").lower()
+        bare = re.sub("^(careful|note|remember): ", "", tip)
+        about_the_world = bare in rules or tip in said or tip.startswith("between leaves out the ends. after")
+        assert record.get("world", False) == about_the_world, tip
 
 
 def test_labels_are_checked(tmp_path):

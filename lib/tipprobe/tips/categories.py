@@ -3,7 +3,8 @@
 The first rule whose pattern occurs in the tip decides, in the order of `RULES`: what is most specific comes
 first, and what matches nothing clarifies what the statement means.  Beside this module lie tips that were
 labelled by hand without looking at the rule: the rule was revised on ``labelled.jsonl``, half of which a
-second person labelled too, and is judged on ``labelled_test.jsonl``, which that person labelled alone.
+second person labelled too, and is judged on ``labelled_test.jsonl``, which that person labelled alone.  There
+``world`` marks tips about problems of the embedded world, which are what its proposers write.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,6 +34,8 @@ CATEGORIES = {
     "numerical_formula_precision": "number, formula or precision",
 }
 OTHERWISE = "semantic_constraint_clarification"
+#: Agreement beyond chance from which single categories may be read, and decide a claim.
+TRUSTED_KAPPA = 0.6
 
 
 def _words(*stems: str) -> re.Pattern[str]:
@@ -204,9 +208,31 @@ class Agreement:
     table: pd.DataFrame
 
 
-def rule_against_people(path: Path = LABELLED_TEST) -> Agreement:
-    """Compare hand labels with the rule."""
-    return agreement([(category, categorise(tip)) for tip, category, _ in labelled(path)])
+def rule_against_people(path: Path = LABELLED_TEST, *, world: bool | None = None) -> Agreement:
+    """Compare hand labels with the rule.
+
+    Args:
+        path: labelled tips.
+        world: only tips about problems of the embedded world, or only the others; all of them if None.
+    """
+    records = [r for r in _labelled(path) if world is None or r.get("world", False) == world]
+    return agreement([(record["category"], categorise(record["tip"])) for record in records])
+
+
+def agreement_sentence(found: Agreement, what: str) -> str:
+    """Say how far categories that the rule gives can be trusted: what to read before any table of them.
+
+    Args:
+        found: the rule against a person.
+        what: which tips, such as ``tips``.
+    """
+    missed = found.n - found.same
+    safe = found.kappa >= TRUSTED_KAPPA  # not so where kappa is no number
+    verdict = "single categories can be read" if safe else "only totals are safe"
+    return (
+        f"Of {found.n} {what} the rule puts {missed} ({100 * missed / found.n:.0f} %) into another category "
+        f"than a person does (kappa {found.kappa:.2f}): {verdict}."
+    )
 
 
 def people_against_each_other(path: Path = LABELLED) -> Agreement:
@@ -220,14 +246,18 @@ def labelled(path: Path) -> list[tuple[str, str, str | None]]:
     Raises:
         DataError: a line has another category than those of `CATEGORIES`.
     """
-    rows = [(record["tip"], record["category"], record.get("second")) for record in read_jsonl(path)]
-    for number, (_, *categories) in enumerate(rows, 1):
-        for category in categories:
+    return [(record["tip"], record["category"], record.get("second")) for record in _labelled(path)]
+
+
+def _labelled(path: Path) -> list[dict[str, Any]]:
+    records = list(read_jsonl(path))
+    for number, record in enumerate(records, 1):
+        for category in (record["category"], record.get("second")):
             if category is not None and category not in CATEGORIES:
                 raise DataError(
                     f"{path}, line {number}: {category!r} is none of the categories {', '.join(CATEGORIES)}"
                 )
-    return rows
+    return records
 
 
 def agreement(pairs: Sequence[tuple[str, str]]) -> Agreement:
