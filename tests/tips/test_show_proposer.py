@@ -3,11 +3,13 @@
 import pandas as pd
 import pytest
 
+from tipprobe.evaluation.intervals import Interval
 from tipprobe.evaluation.style import save_figure
 from tipprobe.problems.schema import Problem
 from tipprobe.series.keys import module_closure
 from tipprobe.tips.compare import (
     difference,
+    finding,
     look_at,
     merged,
     oracle_proposals,
@@ -25,6 +27,7 @@ from tipprobe.tips.show_proposer import (
     jump_figure,
     loss_figure,
     pass_rate_figure,
+    proposer_sentences,
     readable_rates,
     tip_table,
 )
@@ -56,6 +59,24 @@ def test_rates_and_paired_gains():
     text = difference(RECORDS, "tipcoder_sft", "self_hint", 200, 0)
     assert text.iloc[0]["problems"] == "all (4)"
     assert text.iloc[0, -1].startswith("+50.0 [")
+
+
+def test_what_an_interval_shows_is_said():
+    said = [finding("A over B", Interval(mean, mean - 1, mean + 1, 96)) for mean in (2, 0.5, -2)]
+    assert said[0] == "A over B: +2.0 [+1.0, +3.0] points (n = 96 problems): shown."
+    assert said[1].endswith("not shown, since the interval holds zero.")
+    assert said[2].endswith("not so: the opposite is shown.")
+    assert "(n = 96 problems x 3 runs)" in finding("A over B", Interval(0, -1, 1, 96, seeds=3))
+    pairs = [("tipcoder_sft", "self_hint"), ("tipcoder_sft", "base")]
+    sentences = proposer_sentences(RECORDS, pairs, 200, 0)
+    assert [sentence.split(":")[0] for sentence in sentences] == [
+        "TipCoder-SFT over Self-Hint, problems solved",
+        "TipCoder-SFT over Self-Hint, tests passed",
+        "TipCoder-SFT over no tip, problems solved",
+        "TipCoder-SFT over no tip, tests passed",
+    ]
+    assert "+50.0 [" in sentences[0] and "(n = 4 problems)" in sentences[0]
+    assert proposer_sentences([], pairs, 200, 0) == []
 
 
 def test_a_problem_without_a_tip_of_its_own_stays_out_of_the_oracle():

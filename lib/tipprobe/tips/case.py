@@ -1,4 +1,4 @@
-"""One trial told in full, for people."""
+"""Trials told in full, for people."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tipprobe.errors import DataError
 from tipprobe.problems.schema import Problem
 from tipprobe.selection.types import Selection
+from tipprobe.tips.categories import changed_by_tips
 from tipprobe.tips.results import TipResults
 from tipprobe.tips.trials import TITLES, Trial
 
@@ -36,12 +37,41 @@ def case_study(results: TipResults, problems: Mapping[str, Problem], method: str
     Raises:
         DataError: the method was not run.
     """
+    _check_method(results, method)
+    trial, choices = find_case(results, problems, method, selector)
+    return "\n".join(_told(trial, choices, problems[trial.problem_id])) + "\n"
+
+
+def changed_cases(results: TipResults, problems: Mapping[str, Problem], method: str, selector: str) -> str:
+    """Return the first trial in which a selected tip repaired and the first in which it broke, as Markdown.
+
+    Raises:
+        DataError: the method was not run.
+    """
+    _check_method(results, method)
+    cells = results.cells(method)
+    lines = []
+    changed = changed_by_tips(results, [method], selector)
+    for heading, records in zip(("Repaired", "Broken"), changed, strict=True):
+        lines += [f"### {heading} by a selected tip", ""]
+        if records:
+            problem_id = str(records[0]["problem_id"])
+            trial, choices = cells[int(records[0]["run"])][results.problem_ids.index(problem_id)]
+            lines += [*_told(trial, choices, problems[problem_id]), ""]
+        else:
+            lines += [f"None: no selected tip of {TITLES[method]} did that.", ""]
+    return "\n".join(lines)
+
+
+def _check_method(results: TipResults, method: str) -> None:
     if method not in results.methods:
         raise DataError(f"there are no trials of the method {method!r}")
-    trial, choices = find_case(results, problems, method, selector)
-    problem = problems[trial.problem_id]
+
+
+def _told(trial: Trial, choices: Mapping[str, Selection], problem: Problem) -> list[str]:
+    """Return the lines of one trial."""
     lines = [
-        f"**{TITLES[method]}, run {trial.run}, problem {problem.id}**",
+        f"**{TITLES[trial.method]}, run {trial.run}, problem {problem.id}**",
         "",
         *(f"> {line}" for line in problem.statement.splitlines()),
         "",
@@ -56,4 +86,4 @@ def case_study(results: TipResults, problems: Mapping[str, Problem], method: str
     for name, selection in choices.items():
         scores = ", ".join(f"{score:.3f}" for score in selection.scores)
         lines.append(f"- {name} takes program {selection.index} ({selection.reason}; scores {scores})")
-    return "\n".join(lines) + "\n"
+    return lines

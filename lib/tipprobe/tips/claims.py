@@ -1,9 +1,13 @@
-"""The second paper's claims, each checked against our trials; verdicts as in `evaluation.claims`."""
+"""The second paper's claims, each checked against our trials; verdicts as in `evaluation.claims`.
+
+The same in sentences, for whatever selector a reader looks at: `result_sentences`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,35 +24,59 @@ from tipprobe.evaluation.claims import (
 )
 from tipprobe.evaluation.intervals import paired_interval
 from tipprobe.evaluation.tables import interval_text
-from tipprobe.tips.results import TipResults
-from tipprobe.tips.trials import TITLES
+from tipprobe.models.reward import EMBEDDED_REWARD
+from tipprobe.tips.categories import TRUSTED_KAPPA, category_table
+from tipprobe.tips.compare import finding
+from tipprobe.tips.results import CONTRASTS, SELECTOR_TITLES, TipResults, cost_table
+from tipprobe.tips.trials import TIPPED, TITLES
 
 BASELINES = ("best_of_2", "opro", "gepa", "ctrl", "self_hint")
-#: Agreement beyond chance from which the rule of categories may decide a claim.
-TRUSTED_KAPPA = 0.6
+#: The selector that the paper's claims are about.
+PAPERS_SELECTOR = "reward_model"
+#: What has to be said with every number about how well the embedded reward model selects.
+PRIVILEGED = (
+    "this reward model was trained on verdicts, and so knows how the world resolves rules that statements "
+    "leave open, which no reader of a statement could"
+)
 
 
 @dataclass(frozen=True)
 class TipEvidence:
-    """What claims about tips are judged by.
+    """What claims about tips are judged by: everything under one selector, the paper's.
 
     Attributes:
         results: trials.
-        selector: the reward model's name among the selectors; None where none was used.
-        best_of: from `tipprobe.tips.results.best_of_n_table`.
+        best_of: from `tipprobe.tips.results.best_of_n_table`, scored by the reward model.
         best_of_8: pass rate of Best-of-8 on each problem, (problems,); None if the pool is smaller.
-        cost: from `tipprobe.tips.results.cost_table`.
-        categories: from `tipprobe.tips.categories.category_table`, of TipCoder-RL alone.
         rule_kappa: how well the rule behind the categories agrees with people.
+        reward_model: name of the reward model, as in the parameters.
     """
 
     results: TipResults
-    selector: str | None
     best_of: pd.DataFrame
     best_of_8: np.ndarray | None
-    cost: pd.DataFrame
-    categories: pd.DataFrame
     rule_kappa: float
+    reward_model: str = ""
+
+    @property
+    def selector(self) -> str | None:
+        """The reward model's name among the selectors; None where none selected."""
+        return PAPERS_SELECTOR if PAPERS_SELECTOR in self.results.selectors else None
+
+    @property
+    def note(self) -> str:
+        """What limits every claim about how well the reward model selects, ``""`` if nothing does."""
+        return PRIVILEGED if _privileged(PAPERS_SELECTOR, self.reward_model) else ""
+
+    @cached_property
+    def cost(self) -> pd.DataFrame:
+        """Tokens per problem (`tipprobe.tips.results.cost_table`), searches aside."""
+        return cost_table(self.results, PAPERS_SELECTOR, {})
+
+    @cached_property
+    def categories(self) -> pd.DataFrame:
+        """Selected tips of TipCoder-RL by category (`tipprobe.tips.categories.category_table`)."""
+        return category_table(self.results, ["tipcoder_rl"], PAPERS_SELECTOR)
 
     def has(self, *methods: str) -> bool:
         """Return whether all methods were run and a reward model selected."""
@@ -104,16 +132,20 @@ def _selection_pays(evidence: TipEvidence) -> Judged:
     if not evidence.has("tipcoder_rl"):
         return _NO_DATA
     gain = evidence.results.difference("tipcoder_rl", evidence.selector, "tipcoder_rl", "raw")
-    return Judged(f"over always adopting {interval_text(gain, sign=True)}", side(gain, 0.0, above=True))
+    text = f"over always adopting {interval_text(gain, sign=True)}"
+    return Judged(_noted(text, evidence), side(gain, 0.0, above=True))
 
 
 def _selection_leaves_some(evidence: TipEvidence) -> Judged:
     if not evidence.has("tipcoder_rl"):
         return _NO_DATA
     gap = evidence.results.difference("tipcoder_rl", "upper", "tipcoder_rl", evidence.selector)
-    return Judged(
-        f"oracle above the reward model {interval_text(gap, sign=True)}", side(gap, 0.0, above=True)
-    )
+    text = f"oracle above the reward model {interval_text(gap, sign=True)}"
+    return Judged(_noted(text, evidence), side(gap, 0.0, above=True))
+
+
+def _noted(text: str, evidence: TipEvidence) -> str:
+    return f"{text}; {evidence.note}" if evidence.note else text
 
 
 def _exploration(evidence: TipEvidence) -> Judged:
@@ -145,8 +177,10 @@ def _net_positive(evidence: TipEvidence) -> Judged:
 
 
 def _clarification_leads(evidence: TipEvidence) -> Judged:
+    if not evidence.has("tipcoder_rl"):
+        return _NO_DATA
     rows = evidence.categories[evidence.categories["category"] != "total"].set_index("category")
-    if not evidence.has("tipcoder_rl") or not rows["positive"].sum():
+    if not rows["positive"].sum():
         return _NO_DATA
     share = 100 * rows["positive"] / rows["positive"].sum()
     text = ", ".join(f"{rows.loc[c, 'title']} {share[c]:.0f} %" for c in share.nlargest(2).index)
@@ -239,6 +273,45 @@ CLAIMS: tuple[TipClaim, ...] = (
         _clarification_leads,
     ),
 )
+
+
+def result_sentences(results: TipResults, selector: str, reward_model: str = "") -> list[str]:
+    """Say what the trials show and what they do not: method against method, and selecting against the oracle.
+
+    Args:
+        results: trials.
+        selector: whose choices count.
+        reward_model: name of the reward model, as in the parameters.
+    """
+    who = SELECTOR_TITLES.get(selector, selector)
+    tipped = [method for method in TIPPED if method in results.methods]
+    pairs = [pair for pair in CONTRASTS if set(pair) <= set(results.methods)]
+    said = [
+        finding(
+            f"{TITLES[method]} over {TITLES[other]}, pass@1 of what the {who} picks",
+            results.difference(method, selector, other, selector),
+        )
+        for method, other in pairs
+    ]
+    note = f" Mind that {PRIVILEGED}." if _privileged(selector, reward_model) else ""
+    return said + [_selection_sentence(results, method, selector, who) + note for method in tipped[-1:]]
+
+
+def _selection_sentence(results: TipResults, method: str, selector: str, who: str) -> str:
+    """Split the gain that a method's programs allow into what the selector takes and what it leaves."""
+    possible, taken = results.difference(method, "upper"), results.difference(method, selector)
+    lost = results.difference(method, "upper", method, selector)
+    said = (
+        f"{TITLES[method]}: the better one of both programs would gain {interval_text(possible, sign=True)} "
+        f"points over Base, the one that the {who} picks gains {interval_text(taken, sign=True)}, "
+        f"so selecting loses {interval_text(lost)}"
+    )
+    share = f" ({100 * lost.mean / possible.mean:.0f} % of what there is)" if possible.mean > 0 else ""
+    return f"{said}{share}, n = {lost.n} problems."
+
+
+def _privileged(selector: str, reward_model: str) -> bool:
+    return selector == PAPERS_SELECTOR and reward_model in EMBEDDED_REWARD
 
 
 def judge_tip_claims(evidence: TipEvidence) -> list[dict[str, Any]]:

@@ -128,20 +128,54 @@ def _row(mean: Interval, gain: Interval) -> dict[str, float]:
     return values | {"gain": gain.mean, "gain_low": gain.low, "gain_high": gain.high}
 
 
-def difference(
+def gains_between(
     records: Sequence[Mapping[str, Any]], name: str, baseline: str, draws: int, seed: int
-) -> pd.DataFrame:
-    """Return the paired difference between two proposers in points, a row a part and measure, as text."""
-    rows = []
+) -> list[tuple[str, str, Interval]]:
+    """Return the paired differences between two proposers as (part, measure, interval in points)."""
+    found = []
     for part, belongs in PARTS.items():
         chosen = [record for record in records if belongs(record)]
         for measure in ("solved", "share") if chosen else ():
             values = (_values(chosen, who, measure) for who in (name, baseline))
-            interval = paired_interval(*values, draws, seed).scaled(100)
-            text = interval_text(interval, sign=True)
-            rows.append({"problems": f"{part} ({interval.n})", "measure": measure, "difference": text})
+            found.append((part, measure, paired_interval(*values, draws, seed).scaled(100)))
+    return found
+
+
+def difference(
+    records: Sequence[Mapping[str, Any]], name: str, baseline: str, draws: int, seed: int
+) -> pd.DataFrame:
+    """Return the paired difference between two proposers in points, a row a part and measure, as text."""
+    rows = [
+        {
+            "problems": f"{part} ({gain.n})",
+            "measure": measure,
+            "difference": interval_text(gain, sign=True),
+        }
+        for part, measure, gain in gains_between(records, name, baseline, draws, seed)
+    ]
     title = f"{TITLES[name]} - {TITLES[baseline]}, points"
     return pd.DataFrame(rows).rename(columns={"difference": title})
+
+
+def finding(what: str, gain: Interval) -> str:
+    """Say what an interval of a difference shows, and what it does not.
+
+    Args:
+        what: the difference in words.
+        gain: in points.
+
+    Example:
+        >>> finding("RL over SFT, problems solved", Interval(2.1, -1.0, 5.2, 96))
+        'RL over SFT, problems solved: +2.1 [-1.0, +5.2] points (n = 96 problems): not shown, ...'
+    """
+    if gain.low > 0:
+        verdict = "shown"
+    elif gain.high < 0:
+        verdict = "not so: the opposite is shown"
+    else:
+        verdict = "not shown, since the interval holds zero"
+    runs = f" x {gain.seeds} runs" if gain.seeds > 1 else ""
+    return f"{what}: {interval_text(gain, sign=True)} points (n = {gain.n} problems{runs}): {verdict}."
 
 
 def telling_group(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -13,10 +13,12 @@ from tipprobe.evaluation.intervals import Interval
 from tipprobe.evaluation.reported import title_name
 from tipprobe.evaluation.style import FAINT, INK, PALETTE, figure_style, new_figure
 from tipprobe.evaluation.tables import interval_text
-from tipprobe.tips.compare import BASE, TITLES
+from tipprobe.tips.compare import BASE, TITLES, finding, gains_between
 from tipprobe.tips.utility import tip_reward
 
 COLORS = {**PALETTE, "oracle": INK}
+#: How a measure is called in a sentence.
+MEASURES = {"solved": "problems solved", "share": "tests passed"}
 #: Panels of the training curves: column of the metrics, title.
 PANELS = (
     ("reward", "mean reward R"),
@@ -53,6 +55,25 @@ def readable_rates(table: pd.DataFrame) -> pd.DataFrame:
             row[f"Δ {record['measure']}"] = "" if name == BASE else interval_text(gain, sign=True)
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def proposer_sentences(
+    records: Sequence[Mapping[str, Any]], pairs: Sequence[tuple[str, str]], draws: int, seed: int
+) -> list[str]:
+    """Say of each pair of proposers whether one is shown to be better than the other, over all problems.
+
+    Args:
+        records: looked-at problems.
+        pairs: (proposer, what it is compared with), the latter may be `BASE`.
+        draws: bootstrap draws.
+        seed: seeds them.
+    """
+    return [
+        finding(f"{TITLES[name]} over {TITLES[baseline]}, {MEASURES[measure]}", gain)
+        for name, baseline in pairs
+        for part, measure, gain in gains_between(records, name, baseline, draws, seed)
+        if part == "all"
+    ]
 
 
 def pass_rate_figure(table: pd.DataFrame, label: str) -> tuple[Figure, pd.DataFrame]:
