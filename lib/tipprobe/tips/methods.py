@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tipprobe.models.types import Prompt, Sampler, Sampling
 from tipprobe.problems.schema import Problem, write_jsonl
@@ -14,17 +14,16 @@ from tipprobe.tips.latency import Timed
 from tipprobe.tips.propose import Proposal, RequestStyle, propose_tips
 from tipprobe.tips.trials import critique_prompt, critiques, revision_prompt
 
-if TYPE_CHECKING:
-    from tipprobe.models.transformers_sampler import TransformersSampler
-
-#: Length of a prompt in tokens.
-CountTokens = Callable[[Prompt], int]
+#: Length of a prompt in tokens, None if nobody can count.
+CountTokens = Callable[[Prompt], int | None]
 
 
-def prompt_counter(sampler: TransformersSampler) -> CountTokens:
-    """Return what counts the tokens of a prompt as a model of this process reads it."""
-    from tipprobe.models.transformers_sampler import encode_prompt  # imports torch
+def prompt_counter(sampler: Sampler) -> CountTokens:
+    """Return what counts the tokens of a prompt as the model reads it; a server's tokenizer is not here."""
+    from tipprobe.models.transformers_sampler import TransformersSampler, encode_prompt  # imports torch
 
+    if not isinstance(sampler, TransformersSampler):
+        return lambda prompt: None
     return lambda prompt: len(encode_prompt(sampler.tokenizer, prompt, sampler.chat_template_kwargs))
 
 
@@ -35,14 +34,15 @@ class Added:
     Attributes:
         tips: who wrote what; a proposal without a tip adds no program.
         prompts: guided prompts, the plain ones where there is no tip.
-        asked: tokens of the prompts that asked for the tips, 0 where nobody was asked about this problem.
+        asked: tokens of the prompts that asked for the tips, 0 where nobody was asked about this problem,
+            None where nobody counted.
     """
 
     tips: dict[str, list[Proposal]]
     prompts: dict[str, list[Prompt]]
-    asked: dict[str, list[int]]
+    asked: dict[str, list[int | None]]
 
-    def prompt_tokens(self, count: CountTokens) -> dict[str, list[int]]:
+    def prompt_tokens(self, count: CountTokens) -> dict[str, list[int | None]]:
         """Return the lengths of the guided prompts."""
         return {key: [count(prompt) for prompt in prompts] for key, prompts in self.prompts.items()}
 
@@ -108,7 +108,7 @@ def by_critique(
     found = critiques(critic, [p for p, _ in flat], [program for _, program in flat], sampling)
     tips: dict[str, list[Proposal]] = {problem.id: [] for problem in problems}
     prompts: dict[str, list[Prompt]] = {problem.id: [] for problem in problems}
-    asked: dict[str, list[int]] = {problem.id: [] for problem in problems}
+    asked: dict[str, list[int | None]] = {problem.id: [] for problem in problems}
     for (problem, program), critique in zip(flat, found, strict=True):
         useless = program is None or critique.tip is None
         tips[problem.id].append(critique)
