@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pandas as pd
 
 from tipprobe.probes.rng import keyed_rng
+from tipprobe.problems.decontaminate import read_dropped
 from tipprobe.problems.schema import Problem
-from tipprobe.tips.base_rates import BaseRate
+from tipprobe.tips.base_rates import BaseRate, read_base_rates, read_base_rates_header
+from tipprobe.tips.verify import VerifiedTip, read_verified_tips
 
 Name = Literal["sft", "validation", "rl", "none"]
 
@@ -29,6 +32,69 @@ class Role:
     name: Name
     reason: str
     p_base: float | None
+
+
+@dataclass(frozen=True)
+class Mined:
+    """The mined problems, each with its role, and what is learnt from them.
+
+    Attributes:
+        problems: all of them.
+        roles: by problem id.
+        tips: the verified tips that are learnt.
+    """
+
+    problems: list[Problem]
+    roles: dict[str, Role]
+    tips: list[VerifiedTip]
+
+    @property
+    def by_id(self) -> dict[str, Problem]:
+        """The problems by id."""
+        return {problem.id: problem for problem in self.problems}
+
+    def of(self, name: Name) -> list[Problem]:
+        """Return the problems of one role, in order."""
+        return with_role(self.problems, self.roles, name)
+
+    def p_base(self, name: Name) -> dict[str, float | None]:
+        """Return P_base of the problems of one role, by id."""
+        return {problem.id: self.roles[problem.id].p_base for problem in self.of(name)}
+
+
+def read_mined(
+    problems: Sequence[Problem],
+    *,
+    rates: Path,
+    tips: Path,
+    contamination: Path,
+    n_validation: int,
+    seed: int,
+) -> Mined:
+    """Return mined problems with the roles that follow from the files of the earlier stages.
+
+    Args:
+        problems: the mined problems.
+        rates: base rates, whose header says below which rate a problem is hard.
+        tips: verified tips.
+        contamination: table of overlaps with evaluation problems.
+        n_validation: see `assign_roles`.
+        seed: see `assign_roles`.
+
+    Raises:
+        DataError: a file is missing or of another shape.
+    """
+    verified = read_verified_tips(tips)
+    roles = assign_roles(
+        problems,
+        read_base_rates(rates),
+        {tip.problem_id for tip in verified},
+        n_validation,
+        seed,
+        threshold=read_base_rates_header(rates)["base_threshold"],
+        contaminated=read_dropped(contamination),
+    )
+    return Mined(list(problems), roles, [tip for tip in verified if roles[tip.problem_id].name == "sft"])
 
 
 def assign_roles(
