@@ -7,6 +7,7 @@ import pytest
 from tipprobe.errors import DataError
 from tipprobe.problems.schema import Problem
 from tipprobe.tips.critic import critic_examples, train_critic
+from tipprobe.tips.mine import Trajectory, Turn
 from tipprobe.tips.trials import critique_prompt
 from tipprobe.tips.verify import VerifiedTip
 from tipprobe.training.sft import TipTuning
@@ -18,9 +19,15 @@ def tip(problem_id):
     return VerifiedTip(problem_id, "", f"Mind {problem_id}.", 4, 4, 4, 0, 0.5, 0)
 
 
+def trajectory(problem_id, program):
+    return Trajectory(problem_id, (Turn(program, 0, 1, "wrong_output", ""),), "not repaired")
+
+
 def test_it_reads_the_failed_program_and_writes_the_tip():
-    examples = critic_examples(PROBLEMS, [tip("a"), tip("b")], {"a": "print(1)"})
+    begun = [trajectory("a", "print(1)"), trajectory("b", None)]
+    examples, left_out = critic_examples(PROBLEMS, [tip("b"), tip("a")], begun)
     assert examples == [("a", critique_prompt(PROBLEMS[0], "print(1)"), "Mind a.")]
+    assert left_out == ["b"], "its first reply held no program"
 
 
 def test_it_is_trained_like_a_proposer(tiny_model_folder, tmp_path):
@@ -38,9 +45,10 @@ def test_it_is_trained_like_a_proposer(tiny_model_folder, tmp_path):
         device="cpu",
         name="critic",
     )
-    checkpoint = train_critic(config, PROBLEMS, [tip("a"), tip("b")], {"a": "print(1)", "b": "print(2)"})
+    begun = [trajectory("a", "print(1)"), trajectory("b", "print(2)")]
+    checkpoint = train_critic(config, critic_examples(PROBLEMS, [tip("a"), tip("b")], begun)[0])
     assert checkpoint == tmp_path / "critic" / "checkpoint" and (checkpoint / "config.json").is_file()
     rows = [json.loads(line) for line in (tmp_path / "critic" / "rows.jsonl").read_text().splitlines()]
     assert "print(2)" in rows[1]["prompt"] and rows[1]["learnt"].startswith("Mind b.")
     with pytest.raises(DataError, match="no tip to learn from"):
-        train_critic(config, PROBLEMS, [tip("a")], {})
+        train_critic(config, [])
