@@ -7,7 +7,7 @@ import pytest
 from tipprobe.errors import DataError, EndpointError, ParameterError
 from tipprobe.evaluation.grade import Failure
 from tipprobe.models.open import open_sampler
-from tipprobe.models.types import Completion, Sampling
+from tipprobe.models.types import Completion, PromptTooLong, Sampling
 from tipprobe.problems.minicode.world import split
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import code_prompt, tip_request_prompt, user_prompt
@@ -175,6 +175,15 @@ def test_what_a_teacher_thought_is_not_what_it_said():
         (None, "cut"),
         (None, "empty"),
     ]
+
+
+def test_a_server_that_finds_a_conversation_too_long_answers_the_others():
+    class Server(Scripted):
+        def sample(self, prompts, n, sampling, *, progress=None):
+            raise PromptTooLong("one is too long", [[Completion("Zero counts.", 3, "stop")], None])
+
+    replies = ask(SamplerTeacher(Server()), ("tip", "p", 1), ("tip", "q", 1))
+    assert [(reply.text, reply.why) for reply in replies] == [("Zero counts.", "ok"), (None, "too long")]
 
 
 def requests_for_tips():

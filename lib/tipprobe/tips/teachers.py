@@ -16,10 +16,9 @@ from typing import Any, Literal, Protocol, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tipprobe.errors import DataError, ParameterError
-from tipprobe.models.open import open_sampler
+from tipprobe.models.open import open_sampler, sample_fitting
 from tipprobe.models.types import Completion, Prompt, Sampler, Sampling
 from tipprobe.paths import resolve
-from tipprobe.probes.generate import prompt_fits
 from tipprobe.problems.schema import Problem, numbered_jsonl
 from tipprobe.prompts import code_prompt, fill, user_prompt
 from tipprobe.sandbox.extract import answer_of
@@ -69,8 +68,7 @@ class TeacherReply:
             ``ok``.
         why: ``ok``, ``cut`` (the reply reached its token limit, or ended before its reasoning did; half of
             one may say the opposite), ``empty`` (nothing but blanks or a label), ``too long`` (the
-            conversation does not fit the context of a model of this process, so nothing was asked) or ``not
-            recorded``.
+            conversation does not fit the model's context) or ``not recorded``.
         tokens_in: length of the prompt in tokens, None if nobody counted.
         tokens_out: length of the reply in tokens, None if nobody counted.
     """
@@ -133,18 +131,12 @@ class SamplerTeacher:
         Raises:
             EndpointError: the server is not there, refuses, or fails each time.
         """
-        fits = [prompt_fits(self.sampler, request.messages) for request in requests]
         # The seed stays the same: what a server replied is found again however requests are batched.
-        groups = self.sampler.sample(
-            [request.messages for request, asked in zip(requests, fits, strict=True) if asked],
-            1,
-            self.sampling,
-            progress=progress,
-        )
-        found = iter(groups)
+        messages = [request.messages for request in requests]
+        groups = sample_fitting(self.sampler, messages, 1, self.sampling, progress=progress)
         replies = [
-            _read(request, next(found)[0]) if asked else TeacherReply(None, "too long")
-            for request, asked in zip(requests, fits, strict=True)
+            TeacherReply(None, "too long") if group is None else _read(request, group[0])
+            for request, group in zip(requests, groups, strict=True)
         ]
         self.outcomes.update((q.purpose, r.why) for q, r in zip(requests, replies, strict=True))
         return replies
