@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from safetensors.torch import load_file
 
 from tipprobe.errors import DataError
 from tipprobe.problems.schema import Problem
@@ -48,6 +49,8 @@ def test_it_is_trained_like_a_proposer(tiny_model_folder, tmp_path):
     begun = [trajectory("a", "print(1)"), trajectory("b", "print(2)")]
     checkpoint = train_critic(config, critic_examples(PROBLEMS, [tip("a"), tip("b")], begun)[0])
     assert checkpoint == tmp_path / "critic" / "checkpoint" and (checkpoint / "config.json").is_file()
+    before, after = (load_file(folder / "model.safetensors") for folder in (tiny_model_folder, checkpoint))
+    assert any(not value.equal(after[name]) for name, value in before.items()), "one update, and it counts"
     rows = [json.loads(line) for line in (tmp_path / "critic" / "rows.jsonl").read_text().splitlines()]
     assert "print(2)" in rows[1]["prompt"] and rows[1]["learnt"].startswith("Mind b.")
     with pytest.raises(DataError, match="no tip to learn from"):

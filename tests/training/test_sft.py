@@ -13,7 +13,7 @@ from tipprobe.models.transformers_sampler import encode_prompt
 from tipprobe.problems.schema import read_jsonl
 from tipprobe.prompts import tip_request_prompt
 from tipprobe.training import runs as runs_module
-from tipprobe.training.sft import IGNORED, TipTuning, fine_tune, tip_rows, tip_trainer
+from tipprobe.training.sft import IGNORED, WARMUP, TipTuning, fine_tune, rate_share, tip_rows, tip_trainer
 
 TIPS = ["Ties go to the first.", "Empty input gives 0.", "Count from one.", "The last one stays."]
 
@@ -124,6 +124,29 @@ def test_a_run_is_complete_repeats_itself_and_learns(config, pairs, tmp_path):
         changed(config, epochs=30, learning_rate=5e-3, out=str(tmp_path / "other"), seed=1), pairs
     )
     assert weights(other) != weights(folder)
+
+
+@pytest.mark.parametrize("updates", [1, 2, 33, 34, 200])
+def test_no_update_has_a_learning_rate_of_zero(updates):
+    shares = [rate_share(update, updates) for update in range(updates)]
+    assert min(shares) > 0 and max(shares) == 1
+    peak = shares.index(1)
+    assert peak == int(WARMUP * updates)
+    assert shares[:peak] == sorted(shares[:peak]) and shares[peak:] == sorted(shares[peak:], reverse=True)
+
+
+def test_a_run_of_one_update_moves_the_weights(config, pairs, tiny_model_folder):
+    folder = fine_tune(changed(config, epochs=1), pairs[:2])
+    log = pd.read_csv(folder / "log.csv")
+    assert log["learning_rate"].tolist() == [config.learning_rate]
+    before = load_file(tiny_model_folder / "model.safetensors")
+    assert any(before[name].tolist() != value for name, value in weights(folder).items())
+
+
+def test_the_training_loop_follows_the_schedule(config, pairs):
+    log = pd.read_csv(fine_tune(changed(config, epochs=20), pairs) / "log.csv")
+    expected = [config.learning_rate * rate_share(update, 40) for update in range(40)]
+    assert log["learning_rate"].tolist() == pytest.approx(expected)
 
 
 def test_a_finished_run_is_kept_and_other_tips_replace_it(config, pairs):

@@ -16,11 +16,14 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from datasets import Dataset
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -40,7 +43,7 @@ from tipprobe.training.runs import Silent, check_training_device, run_once, save
 
 #: Label of a token that the loss leaves out.
 IGNORED = -100
-#: Share of the updates over which the learning rate rises; then it falls along a cosine.
+#: Share of the updates, rounded down, over which the learning rate rises (see `rate_share`).
 WARMUP = 0.03
 #: Columns of the log, as TRL names them.
 LOGGED = ("epoch", "loss", "learning_rate", "grad_norm", "mean_token_accuracy", "entropy")
@@ -172,7 +175,6 @@ def tip_trainer(
         ParameterError: a GPU is asked for by number.
     """
     check_training_device(config.device)
-    updates = math.ceil(len(rows) / config.batch_size) * config.epochs
     on_cpu = model.device.type == "cpu"
     args = SFTConfig(
         output_dir=str(config.folder / "state"),
@@ -183,8 +185,6 @@ def tip_trainer(
         per_device_train_batch_size=config.batch_size // config.passes,
         gradient_accumulation_steps=config.passes,
         learning_rate=config.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=math.ceil(WARMUP * updates),
         max_grad_norm=config.max_grad_norm,
         weight_decay=0.0,
         gradient_checkpointing=False,
@@ -212,8 +212,32 @@ def tip_trainer(
     return trainer
 
 
+def rate_share(update: int, updates: int) -> float:
+    """Return the learning rate of an update as a share of its peak, in (0, 1]: up a line, then down a cosine.
+
+    The schedule of `transformers` begins at 0, so that its first update does nothing, which in a short run is
+    a large part of it and in a run of one update all.
+
+    Args:
+        update: its number, from 0.
+        updates: how many there are, at least 1.
+    """
+    warmup = int(WARMUP * updates)
+    if update < warmup:
+        return (update + 1) / (warmup + 1)
+    return 0.5 * (1 + math.cos(math.pi * (update - warmup) / (updates - warmup)))
+
+
 class TipTrainer(Silent, SFTTrainer):
-    """TRL's trainer, without telemetry and model cards."""
+    """TRL's trainer with the learning rates of `rate_share`, without telemetry and model cards."""
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Optimizer | None = None) -> LambdaLR:
+        """Called by the training loop."""
+        if self.lr_scheduler is None:
+            shares = partial(rate_share, updates=num_training_steps)
+            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, shares)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
 
 
 def _tune(config: TipTuning, examples: Sequence[Example], progress: Progress | None) -> None:
