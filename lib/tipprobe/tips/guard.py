@@ -2,8 +2,8 @@
 
 Short values need care.  "An empty list gives -1" states a rule, although -1 is the output of some hidden
 test; "for 7 3 9 the answer is 12" states a test.  A value counts when it is long enough not to be there by
-chance, or when it stands beside the input that it belongs to.  What no rule here sees is a solution told in
-words.
+chance, or when it stands beside the input that it belongs to.  A solution told in words is seen where it
+comes as a numbered list that names most of what the program calls; one in plain sentences no rule here sees.
 """
 
 from __future__ import annotations
@@ -25,22 +25,30 @@ from tipprobe.tips.masking import code_fragments, parsed
 REASONS: dict[str, str] = {
     "code": "holds code",
     "solution": "shares a run of tokens with a solution",
+    "steps": "lists the steps of a solution",
     "identifier": "names something that only the solution names",
     "test_value": "holds the expected output of a hidden test",
     "test_case": "holds the input of a hidden test, or such an input with its output",
 }
 #: Tokens in a row that prose shares with a program only if it was copied.
 SHARED_TOKENS = 5
+#: Numbered items that make a list of steps, and letters of the shortest call that words may name (`len` by
+#: "length").
+STEPS, STEM = 3, 3
 #: Values in a row that are long enough to be no coincidence, and letters of a single word.
 LONG_SEQUENCE, LONG_WORD = 3, 6
-#: Tokens between a short input and its output within which the two count as one test.
-NEAR = 8
+#: Tokens between an input and its output up to which the two count as one test; tokens on the far side of the
+#: output among which a word may say that it is one; and tokens between the two in a statement that shows the
+#: test: its prose has many numbers, its examples are terse.
+NEAR, BEYOND, SHOWN = 8, 3, 3
 
 _TOKEN = re.compile(r"[^\W\d_]\w*|\d+|[^\w\s]")
-_VALUE_TOKEN = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?|[^\W\d_]+")
+_VALUE_TOKEN = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?|[^\W\d_]+|→")
 _OUTPUT_WORD = re.compile(
-    r"answers?|outputs?|prints?|printed|returns?|returned|gives?|given|expect(?:s|ed)?|results?|becomes?|yields?|is"
+    r"answers?|outputs?|prints?|printed|returns?|returned|gives?|given|expect(?:s|ed)?|results?|becomes?|yields?"
+    r"|is|→"
 )
+_ITEM = re.compile(r"(?:^|\s)\(?(\d+)[.):](?=\s)")
 _QUOTED = re.compile(r"[\"'`“]([^\"'`”\n]+)[\"'`”]")
 _VOWELS = set("aeiouyAEIOUY")
 
@@ -70,6 +78,7 @@ def find_leaks(tip: str, problem: Problem, programs: Sequence[str | None] = ()) 
     found = {
         "code": code_fragments(tip),
         "solution": _shared_runs(tip, problem, solutions),
+        "steps": _listed_steps(tip, solutions),
         "identifier": _solution_names(tip, problem, solutions),
         "test_value": _long_values(tip, problem),
         "test_case": _quoted_tests(tip, problem),
@@ -103,6 +112,31 @@ def _program_tokens(program: str) -> list[str]:
     except (tokenize.TokenError, SyntaxError):
         words = [program]
     return _TOKEN.findall(" ".join(words).casefold())
+
+
+def _listed_steps(tip: str, solutions: Sequence[str]) -> list[str]:
+    """Return the tip if it is a numbered list that names most functions and methods that a solution calls.
+
+    A list of pitfalls names a few.
+    """
+    numbers = [int(match[1]) for match in _ITEM.finditer(tip)]
+    if numbers[:STEPS] != list(range(1, STEPS + 1)):
+        return []
+    words = re.findall(rf"[a-z]{{{STEM},}}", tip.casefold())
+    for program in solutions:
+        calls = set(_calls_in(program))
+        named = {call for call in calls if any(word.startswith(call) for word in words)}
+        if 2 * len(named) > len(calls):
+            return [tip]
+    return []
+
+
+def _calls_in(program: str) -> Iterator[str]:
+    tree = parsed(program)
+    for node in ast.walk(tree) if tree else ():
+        match node:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if len(name) >= STEM:
+                yield name.removesuffix("ed")
 
 
 def _solution_names(tip: str, problem: Problem, solutions: Sequence[str]) -> list[str]:
@@ -163,27 +197,48 @@ def _quoted_tests(tip: str, problem: Problem) -> list[str]:
     found = []
     for test in problem.tests:
         given, expected = _value_tokens(test.input), _value_tokens(test.expected)
-        if not given or _place(given, said) is not None:
+        if _place(given, own) is None or _shows(given, expected, said, SHOWN, adjacent=True):
             continue
-        place = _place(given, own)
-        while place is not None:
-            after = own[place + len(given) :]
-            answer = _place(expected, after) if expected else None
-            near = answer is not None and answer <= NEAR
-            if len(given) >= LONG_SEQUENCE or (near and any(map(_OUTPUT_WORD.fullmatch, after[:answer]))):
-                found.append(" ".join(given))
-                break
-            place = _place(given, own, place + 1)
+        quoted = len(given) >= LONG_SEQUENCE and _place(given, said) is None
+        if quoted or _shows(given, expected, own, NEAR):
+            found.append(" ".join(given))
     return found
+
+
+def _shows(
+    given: Sequence[str], expected: Sequence[str], tokens: Sequence[str], near: int, *, adjacent: bool = False
+) -> bool:
+    """Return whether a text has a test's output near its input, before or after, and a word that says so.
+
+    A long input needs no such word.  With `adjacent`, neither does an output right beside its input.
+    """
+    for place in _places(given, tokens):
+        end = place + len(given)
+        for answer in _places(expected, tokens):
+            if answer >= end:
+                between, beyond = tokens[end:answer], tokens[answer + len(expected) :][:BEYOND]
+            elif answer + len(expected) <= place:
+                between, beyond = tokens[answer + len(expected) : place], tokens[:answer][-BEYOND:]
+            else:
+                continue
+            said = any(map(_OUTPUT_WORD.fullmatch, (*between, *beyond)))
+            plain = len(given) >= LONG_SEQUENCE or (adjacent and not between)
+            if len(between) <= near and (said or plain):
+                return True
+    return False
 
 
 def _value_tokens(text: str) -> list[str]:
     return _VALUE_TOKEN.findall(text.casefold())
 
 
-def _place(part: Sequence[str], whole: Sequence[str], start: int = 0) -> int | None:
-    """Return where `part` first stands in `whole`, from `start` on; None if it does not, or is empty."""
-    if not part:
-        return None
-    places = range(start, len(whole) - len(part) + 1)
-    return next((i for i in places if list(whole[i : i + len(part)]) == list(part)), None)
+def _place(part: Sequence[str], whole: Sequence[str]) -> int | None:
+    """Return where `part` first stands in `whole`; None if it does not, or is empty."""
+    return next(_places(part, whole), None)
+
+
+def _places(part: Sequence[str], whole: Sequence[str]) -> Iterator[int]:
+    """Yield where `part` stands in `whole`; nowhere if it is empty."""
+    size = len(part)
+    wanted = list(part)
+    return (i for i in range(len(whole) - size + 1 if size else 0) if list(whole[i : i + size]) == wanted)
