@@ -3,6 +3,7 @@
 import pytest
 
 from tipprobe.files import append_jsonl, complete_records, read_json, write_json
+from tipprobe.problems.schema import read_jsonl, write_jsonl
 
 
 def test_a_growing_file_is_read_up_to_its_torn_line(tmp_path):
@@ -28,3 +29,15 @@ def test_an_object_is_read_whole_or_not_at_all(tmp_path, torn):
     assert read_json(path) == {"a": "é"}
     path.write_text(torn, encoding="utf-8")
     assert read_json(path) is None
+
+
+def test_half_a_character_is_kept_and_changes_no_other_line(tmp_path):
+    whole, half = {"text": "é\U0001f600"}, {"text": "é\ud83d"}
+    path = tmp_path / "log.jsonl"
+    append_jsonl(path, [whole, half])
+    assert complete_records(path) == [whole, half]
+    assert path.read_text(encoding="utf-8").splitlines()[0] == '{"text": "é\U0001f600"}'
+    write_jsonl(path, [half, whole])
+    assert list(read_jsonl(path)) == [half, whole]
+    write_json(tmp_path / "one.json", half)
+    assert read_json(tmp_path / "one.json") == half

@@ -20,14 +20,28 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON so that a reader sees the old file or the new one, never half of it."""
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.write_text(json_text(value, indent=1) + "\n", encoding="utf-8")
     part.replace(path)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return `value` as JSON that can be written as UTF-8.
+
+    Half of a surrogate pair, which a server's reply may hold, is no character and has no bytes; a value with
+    one is written in ASCII throughout.  It is read back as it was.
+    """
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent)
+    return text
 
 
 def append_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
     """Append records to a JSONL file and hand them to the operating system."""
     with path.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        file.writelines(json_text(record) + "\n" for record in records)
 
 
 def complete_records(path: Path) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tipprobe.errors import DataError
+from tipprobe.files import json_text
 
 Kind = Literal["stdin", "call", "unittest"]
 
@@ -146,7 +147,7 @@ def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
     part = path.with_name(path.name + ".part")
     with part.open("w", encoding="utf-8") as file:
         for record in records:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(json_text(record) + "\n")
     part.replace(path)
 
 
