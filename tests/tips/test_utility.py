@@ -75,23 +75,44 @@ def test_equal_tips_give_exactly_nothing(count, p_base, size):
     assert advantages(p_base, [count / N_TESTS] * size).tolist() == [0.0] * size
 
 
-@given(st.lists(passed, min_size=2, max_size=8), between)
-def test_no_tip_is_never_better_than_a_tip(counts, p_base):
-    found = advantages(p_base, [NO_TIP, *(count / N_TESTS for count in counts)])
-    assert found[0] == found.min()
+#: Tokens on both sides of the threshold.
+lengths = st.integers(1, 5000)
+
+
+@given(
+    st.lists(st.tuples(passed, lengths), min_size=1, max_size=7),
+    between,
+    st.lists(lengths, min_size=1, max_size=3),
+)
+def test_no_tip_is_never_better_than_a_tip(tips, p_base, silent):
+    shares = [NO_TIP] * len(silent) + [count / N_TESTS for count, _ in tips]
+    rewards, found = group_of(p_base, shares, [*silent, *(n for _, n in tips)], **FREE)
+    assert set(found[: len(silent)]) == {found.min()}
+    assert {reward.p_curr for reward in rewards[: len(silent)]} == {0.0}
+    # Tips are worth what they are worth whoever else is silent.
+    alone, _ = group_of(p_base, shares[len(silent) :], [n for _, n in tips], **FREE)
+    assert rewards[len(silent) :] == alone
+
+
+def test_silence_is_not_reinforced_where_all_tips_fail_and_are_long():
+    found = group_of(0.5, [0.0] * 7 + [NO_TIP], [2500] * 7 + [1], **FREE)[1]
+    assert found.tolist() == [0.0] * 8
+    nothing = group_of(0.5, [NO_TIP] * 3, [1, 2500, 4096], **FREE)[1]
+    assert nothing.tolist() == [0.0] * 3
 
 
 def records(p_base, shares, tokens, step=1, problem="p", **costs):
     rewards, advs = group_of(p_base, shares, tokens, **costs)
     return [
-        {"step": step, "problem_id": problem, "tip": "t", "n_tokens": n, "advantage": float(a)}
+        {"step": step, "problem_id": problem, "tip": None if share is NO_TIP else "t", "n_tokens": n}
+        | {"advantage": float(a)}
         | reward_fields(reward)
-        for n, reward, a in zip(tokens, rewards, advs, strict=True)
+        for share, n, reward, a in zip(shares, tokens, rewards, advs, strict=True)
     ]
 
 
 def test_saved_tips_are_scored_again_as_if_sampled_so():
-    shares, tokens = [0.5, 1.0, 0.25], [5, 30, 12]
+    shares, tokens = [0.5, 1.0, 0.25, NO_TIP], [5, 30, 12, 1]
     one, other = {"threshold": 2000, "penalty": 1e-5}, {"threshold": 10, "penalty": 0.02}
     saved = records(0.5, shares, tokens, **one) + records(0.5, shares, tokens, step=2, **one)
     again = records(0.5, shares, tokens, **other) + records(0.5, shares, tokens, step=2, **other)

@@ -118,8 +118,12 @@ def test_a_run_is_complete_and_its_records_add_up(fields):
         assert record["delta"] == pytest.approx(gain)
         penalty = 0.01 * max(0, record["n_tokens"] - 4)
         assert record["length_penalty"] == pytest.approx(penalty)
-        assert record["reward"] == pytest.approx(gain - penalty)
+        if record["tip"] is not None:
+            assert record["reward"] == pytest.approx(gain - penalty)
     for start in range(0, len(records), 4):
+        own = [r["delta"] - r["length_penalty"] for r in records[start : start + 4]]
+        silent = {r["reward"] for r in records[start : start + 4] if r["tip"] is None}
+        assert silent <= {min(own)}
         rewards = np.array([r["reward"] for r in records[start : start + 4]])
         expected = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-6)
         found = [r["advantage"] for r in records[start : start + 4]]
@@ -226,13 +230,14 @@ def test_metrics_of_a_step_by_hand():
         fixed = {"p_base": 0.5, "length_penalty": 0.0, "n_tokens": 3, "known": known, "jumped": p_curr == 1}
         delta = 1.0 if p_curr == 1 else p_curr - 0.5
         values = {"p_curr": p_curr, "delta": delta, "reward": delta, "advantage": advantage}
-        return {"problem_id": problem, "tip": tip} | fixed | values
+        reason = None if tip is None else "too_long" if tip == "y" else "passed"
+        return {"problem_id": problem, "tip": tip, "program_reason": reason} | fixed | values
 
     rows = [row("a", "x", 1.0, 0.7), row("a", "y", 0.25, -0.7), row("b", "x", 0.5, 0.0, True)]
     rows.append(row("b", None, 0.0, 0.0))
     found = tip_metrics(rows)
     assert found["reward"] == pytest.approx((1 - 0.25 + 0 - 0.5) / 4)
-    wanted = {"jumped": 0.25, "better": 0.25, "worse": 0.5, "no_tip": 0.25, "known": 0.25}
+    wanted = {"jumped": 0.25, "better": 0.25, "worse": 0.25, "no_tip": 0.25, "too_long": 0.25, "known": 0.25}
     assert {name: found[name] for name in wanted} == wanted
     assert (found["zero_advantage_groups"], found["distinct_tips"]) == (0.5, 2.0)
 

@@ -12,7 +12,7 @@ their advantages.  It acts in two ways only: through the jump (a tip that leads 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -21,10 +21,12 @@ import numpy as np
 from tipprobe.errors import DataError
 from tipprobe.training.objectives import score_advantages
 
-#: P_curr of a reply without a tip (empty, or cut at the token limit).  Counted as the problem as it is, it
-#: would gain exactly 0 and so be reinforced wherever tips hurt on average: a proposer can always fall silent.
-#: The base program is among the candidates at test time anyway, so silence adds nothing; it ranks last.
-NO_TIP = 0.0
+#: In place of P_curr: the reply holds no tip (it is empty, or cut at the token limit).  Counted as the
+#: problem as it is, it would gain exactly 0 and so be reinforced wherever tips hurt on average: a proposer
+#: can always fall silent.  The base program is among the candidates at test time anyway, so silence adds
+#: nothing.  It counts as passing no test and gets the lowest reward of its group; P_curr = 0 alone would put
+#: it above tips that fail and are long.
+NO_TIP = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,11 @@ class TipReward:
 
     Attributes:
         p_base: P_base.
-        p_curr: P_curr, `NO_TIP` if there was no tip.
+        p_curr: P_curr, 0 if there was no tip.
         delta: Delta, in [-1, 1].
         jumped: whether the tip led from a failing program to one that passes every test.
         length_penalty: lambda * max(0, tokens - L_th).
+        lowest: the group's lowest reward where there was no tip, else None.
     """
 
     p_base: float
@@ -44,11 +47,12 @@ class TipReward:
     delta: float
     jumped: bool
     length_penalty: float
+    lowest: float | None = None
 
     @property
     def value(self) -> float:
-        """R = Delta - length penalty."""
-        return self.delta - self.length_penalty
+        """R = Delta - length penalty; without a tip the lowest of the group."""
+        return self.delta - self.length_penalty if self.lowest is None else self.lowest
 
 
 def tip_reward(p_base: float, p_curr: float, n_tokens: int, *, threshold: int, penalty: float) -> TipReward:
@@ -73,7 +77,7 @@ def tip_reward(p_base: float, p_curr: float, n_tokens: int, *, threshold: int, p
 
 def group_of(
     p_base: float,
-    p_curr: Sequence[float],
+    p_curr: Sequence[float | None],
     n_tokens: Sequence[int],
     *,
     threshold: int,
@@ -82,10 +86,24 @@ def group_of(
     """Return the rewards of one problem's tips and their advantages, (G,) float64.
 
     Equal rewards throughout give advantages of exactly 0.
+
+    Args:
+        p_base: P_base, in [0, 1].
+        p_curr: P_curr of each reply, in [0, 1], or `NO_TIP`.
+        n_tokens: length of each reply in tokens.
+        threshold: L_th, tokens that cost nothing.
+        penalty: lambda, reward lost per token beyond.
+
+    Raises:
+        DataError: a share is not in [0, 1].
     """
-    rewards = [
-        tip_reward(p_base, p, n, threshold=threshold, penalty=penalty)
+    parts = [
+        tip_reward(p_base, 0.0 if p is NO_TIP else p, n, threshold=threshold, penalty=penalty)
         for p, n in zip(p_curr, n_tokens, strict=True)
+    ]
+    lowest = min((part.value for part in parts), default=0.0)
+    rewards = [
+        replace(part, lowest=lowest) if p is NO_TIP else part for p, part in zip(p_curr, parts, strict=True)
     ]
     return rewards, score_advantages(np.array([reward.value for reward in rewards]))
 
@@ -105,7 +123,7 @@ def rescore(records: Iterable[Mapping[str, Any]], *, threshold: int, penalty: fl
         rows = list(group)
         rewards, advantages = group_of(
             rows[0]["p_base"],
-            [row["p_curr"] for row in rows],
+            [NO_TIP if row["tip"] is None else row["p_curr"] for row in rows],
             [row["n_tokens"] for row in rows],
             threshold=threshold,
             penalty=penalty,

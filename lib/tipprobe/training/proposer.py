@@ -26,7 +26,7 @@ from tipprobe.problems.schema import Problem, read_jsonl
 from tipprobe.prompts import CODE_PROMPTS, RequestStyle, prompt_hashes, tip_request_name, tip_request_prompt
 from tipprobe.sandbox import Sandbox
 from tipprobe.tips.base_rates import check_greedy, read_base_rates
-from tipprobe.tips.environment import Attempt, CodeEnvironment
+from tipprobe.tips.environment import TOO_LONG, Attempt, CodeEnvironment
 from tipprobe.tips.propose import Proposal, read_tip
 from tipprobe.tips.utility import NO_TIP, group_of, reward_fields
 from tipprobe.training.config import PolicyConfig
@@ -251,7 +251,7 @@ def try_tips(
     """Return the environment's program for every proposal, None where there is no tip.
 
     Raises:
-        DataError: a prompt does not fit the coder's context.
+        DataError: a problem does not fit the coder's context.
         SandboxError: the execution machinery failed.
     """
     requests = [
@@ -269,7 +269,9 @@ def tip_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
     ``zero_advantage_groups`` is a share of groups, ``distinct_tips`` a mean over groups; ``known`` is the
     share of samples whose tip had been tried on that problem before in this run, so that the environment did
-    not have to; the other shares are of samples.
+    not have to; the other shares are of samples.  ``better`` and ``worse`` are tips with which the program
+    passes more or fewer tests than without; replies without a tip are in ``no_tip`` alone.  ``too_long`` are
+    tips that did not fit the coder's context together with the problem.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
@@ -277,9 +279,10 @@ def tip_metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {
         **{name: _mean(r[name] for r in records) for name in ("reward", "delta", "p_base", "p_curr")},
         "jumped": _mean(r["jumped"] for r in records),
-        "better": _mean(r["p_curr"] > r["p_base"] for r in records),
-        "worse": _mean(r["p_curr"] < r["p_base"] for r in records),
+        "better": _mean(r["tip"] is not None and r["p_curr"] > r["p_base"] for r in records),
+        "worse": _mean(r["tip"] is not None and r["p_curr"] < r["p_base"] for r in records),
         "no_tip": _mean(r["tip"] is None for r in records),
+        "too_long": _mean(r["program_reason"] == TOO_LONG for r in records),
         "length_penalty": _mean(r["length_penalty"] for r in records),
         "tip_tokens": _mean(r["n_tokens"] for r in records),
         "zero_advantage_groups": _mean(all(r["advantage"] == 0 for r in rows) for rows in groups.values()),
