@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tipprobe.errors import DataError, ParameterError
-from tipprobe.models.types import Completion, Sampling
+from tipprobe.models.types import Completion, PromptTooLong, Sampling
 from tipprobe.probes import (
     Probe,
     ProbeSet,
@@ -116,6 +116,19 @@ def test_a_prompt_that_does_not_fit_is_counted_and_stops_nobody(tmp_path, monkey
     nothing = Scripted([])  # no prompt fits: the model is not asked at all
     generate_probes(PROBLEMS[:1], nothing, n=2, sampling=SAMPLING)
     assert not nothing.prompts
+
+
+def test_what_a_server_finds_too_long_is_counted_like_that(tmp_path):
+    class Server(Scripted):
+        def sample(self, prompts, n, sampling, *, progress=None):
+            _, second = super().sample(prompts, n, sampling)
+            raise PromptTooLong("too long", [None, second])
+
+    log = tmp_path / "replies.jsonl"
+    a, b = generate_probes(PROBLEMS, Server(SCRIPT), n=1, sampling=SAMPLING, path=log)
+    assert (a.counts["requested"], a.counts["too_long_prompt"], a.counts["generated"]) == (1, 1, 0)
+    assert [p.input for p in b.probes] == ["3", "7"] and b.counts["too_long_prompt"] == 0
+    assert generate_probes(PROBLEMS, Scripted([]), n=1, sampling=SAMPLING, path=log) == [a, b]
 
 
 def test_the_embedded_coders_context_decides_what_fits():

@@ -1,6 +1,8 @@
 """Base rates: counting, and a file that says where they come from."""
 
 import json
+import re
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -12,6 +14,7 @@ from tipprobe.sandbox import Sandbox
 from tipprobe.tips.base_rates import (
     BaseRate,
     base_rates_header,
+    check_conditions,
     check_greedy,
     measure_base_rates,
     read_base_rates,
@@ -39,8 +42,8 @@ class Coder:
 def environments():
     with Sandbox(1) as sandbox:
         yield tuple(
-            CodeEnvironment(Coder(), sandbox, Sampling(temperature=t), time_limit_s=2, memory_mb=512)
-            for t in (1.0, 0.0)
+            CodeEnvironment(Coder(), sandbox, sampling, time_limit_s=2, memory_mb=512)
+            for sampling in (Sampling(temperature=1.0), Sampling.greedy(256))
         )
 
 
@@ -68,6 +71,21 @@ def test_the_interval_is_wilsons():
         pytest.approx(0.47091, abs=1e-4),
     )
     assert BaseRate("p", 8, 0, {}, 0, 3, "wrong_output").interval.low == 0
+
+
+def test_a_problem_that_does_not_fit_has_no_rate(monkeypatch):
+    monkeypatch.setattr(
+        "tipprobe.probes.generate.prompt_fits", lambda _, prompt: "long" not in prompt[0]["content"]
+    )
+    long = replace(DOUBLE, id="long", statement="A long story.")
+    with Sandbox(1) as sandbox:
+        sampled, greedy = (
+            CodeEnvironment(Coder(), sandbox, sampling, time_limit_s=2, memory_mb=512)
+            for sampling in (Sampling(temperature=1.0), Sampling.greedy(256))
+        )
+        rates = measure_base_rates([long, DOUBLE], sampled, greedy, 2)
+        assert [rate.problem_id for rate in rates] == ["double"]
+        assert (greedy.misses, sampled.misses) == (2, 1), "one greedy question says it"
 
 
 def test_no_program_is_no_measurement(environments):
@@ -121,5 +139,31 @@ def test_conditions_that_differ_are_named(environments, tmp_path, name, value):
     write_base_rates(path, [], {})
     check_greedy(path, greedy)  # what was not recorded cannot be compared
     write_base_rates(path, [], header | {name: value})
-    with pytest.raises(DataError, match=f"measured with {name} .*run the mining again"):
+    with pytest.raises(DataError, match=f"measured with {name} .*run 01_data_mining again"):
         check_greedy(path, greedy)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"max_tokens": 320}, "greedy {'max_tokens': 256}, but here it is {'max_tokens': 320}"),
+        ({"temperature": 0.5}, "sampling {'temperature': 1.0}, but here it is {'temperature': 0.5}"),
+        ({"time_limit_s": 9}, "time_limit_s 2, but here it is 9"),
+        ({"memory_mb": 64}, "memory_mb 512, but here it is 64"),
+        ({"seed": 7}, None),
+        ({}, None),
+    ],
+)
+def test_conditions_of_all_programs(environments, changed, said):
+    header = base_rates_header(*environments)
+    here = asdict(Sampling(temperature=1.0)) | {"time_limit_s": 2, "memory_mb": 512} | changed
+    limits = {name: here.pop(name) for name in ("time_limit_s", "memory_mb")}
+
+    def check():
+        check_conditions(header, Coder(), Sampling(**here), **limits)
+
+    if said is None:
+        check()
+    else:
+        with pytest.raises(DataError, match=re.escape(f"measured with {said}") + ".*01_data_mining again"):
+            check()

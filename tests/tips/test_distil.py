@@ -62,6 +62,10 @@ def test_two_steps():
     assert (draft.lacking, draft.why, draft.tokens_in, draft.tokens_out) == ("", "", 20, 10)
     assert [request.purpose for request in teacher.requests] == ["observe", "tip"]
     asked = teacher.requests[1].messages[0]["content"]
+    assert (
+        draft.masked == masked_conversation(PROBLEM, KEPT)
+        and draft.masked in teacher.requests[0].messages[0]["content"]
+    )
     assert draft.observation in asked and PROBLEM.statement in asked and "DOUBLES" not in asked
 
 
@@ -80,6 +84,7 @@ def test_direct_contrast_sees_both_programs():
     teacher = Teacher(contrast="Twice, not squared.")
     (draft,) = distil({"p": PROBLEM}, [KEPT], teacher, "contrast")
     assert (draft.observation, draft.tip, draft.lacking) == (None, "Twice, not squared.", "")
+    assert draft.masked is None
     assert [request.purpose for request in teacher.requests] == ["contrast"]
     prompt = contrast_prompt(PROBLEM, KEPT)[0]["content"]
     assert prompt.index("SQUARES") < prompt.index("DOUBLES") and "CRASHES" not in prompt

@@ -3,10 +3,12 @@
 import pytest
 
 from tipprobe import prompts
-from tipprobe.models.types import Completion, Sampling
+from tipprobe.errors import DataError
+from tipprobe.models.open import open_sampler
+from tipprobe.models.types import Completion, PromptTooLong, Sampling
 from tipprobe.problems.schema import Problem, Test
 from tipprobe.sandbox import Sandbox
-from tipprobe.tips.environment import CHUNK, CodeEnvironment
+from tipprobe.tips.environment import CHUNK, TOO_LONG, CodeEnvironment
 
 DOUBLE = Problem(
     "double", "Double the number.", tests=(Test("1\n", "2\n"), Test("2\n", "4\n"), Test("0\n", "0\n"))
@@ -136,3 +138,82 @@ def test_greedy_has_one_spelling_and_other_prompts_or_options_other_outcomes(san
     for name in ("tip", "code_stdin"):
         (tmp_path / f"{name}.txt").write_text("{tip} {request}" if name == "tip" else "Solve: {statement}")
     assert (calls(), calls()) == (3, 3)
+
+
+class ShortSighted(Coder):
+    """Reads prompts of up to so many characters, and says which were longer, as a server does."""
+
+    def __init__(self, reply, longest):
+        super().__init__(reply)
+        self.longest = longest
+
+    def sample(self, prompts, n, sampling, *, progress=None):
+        found = super().sample(prompts, n, sampling)
+        fits = [len(prompt[0]["content"]) <= self.longest for prompt in prompts]
+        if not all(fits):
+            groups = [group if fit else None for group, fit in zip(found, fits, strict=True)]
+            raise PromptTooLong("too long", groups)
+        return found
+
+
+def test_a_tip_that_does_not_fit_has_failed_and_nobody_else(sandbox, tmp_path):
+    cache = tmp_path / "attempts.jsonl"
+    coder = ShortSighted(RIGHT, 300)
+    requests = [(DOUBLE, None), (DOUBLE, "too " * 100), (DOUBLE, "two times")]
+    groups = environment(coder, sandbox, cache).attempts(requests, 2)
+    assert [[attempt.reason for attempt in group] for group in groups] == [
+        ["passed"] * 2,
+        [TOO_LONG] * 2,
+        ["passed"] * 2,
+    ]
+    (attempt, _) = groups[1]
+    assert (attempt.program, attempt.share, attempt.n_tests, attempt.n_tokens) == (None, 0, 3, 0)
+    lines = cache.read_text()
+    asked = coder.calls
+    assert environment(coder, sandbox, cache).attempts(requests, 2) == groups
+    assert (coder.calls, cache.read_text()) == (asked + 1, lines)
+    coder.longest = 1000  # the server was started again
+    found = environment(coder, sandbox, cache).attempts(requests, 2)
+    assert found[1][0].reason == "passed" and found[::2] == groups[::2]
+    asked = coder.calls
+    assert environment(coder, sandbox, cache).attempts(requests, 2) == found and coder.calls == asked
+
+
+def test_what_does_not_fit_moves_nobody_to_another_draw(sandbox, tmp_path):
+    problems = [Problem(f"p{i}", "Double.", tests=DOUBLE.tests) for i in range(CHUNK + 3)]
+    requests = [(problem, "too " * 100 if i == 5 else None) for i, problem in enumerate(problems)]
+    whole, half = ShortSighted(RIGHT, 300), ShortSighted(RIGHT, 300)
+    environment(whole, sandbox).attempts(requests)
+    cache = tmp_path / "attempts.jsonl"
+    environment(half, sandbox, cache).attempts(requests[:CHUNK])
+    environment(half, sandbox, cache).attempts(requests)
+    assert set(whole.seeds) < set(half.seeds) and half.seeds[-1] == whole.seeds[1]
+
+
+def test_a_tip_is_not_blamed_for_a_problem_that_does_not_fit(sandbox, tmp_path):
+    cache = tmp_path / "attempts.jsonl"
+    short_sighted = environment(ShortSighted(RIGHT, 10), sandbox, cache)
+    ((attempt,),) = short_sighted.attempts([(DOUBLE, None)])
+    assert attempt.reason == TOO_LONG
+    for _ in range(2):  # from the cache the second time
+        with pytest.raises(
+            DataError, match="'double' does not fit the coder's context, with a tip or without"
+        ):
+            environment(ShortSighted(RIGHT, 10), sandbox, cache).attempts([(DOUBLE, "a tip")])
+
+
+def test_a_model_of_this_process_is_not_asked_what_does_not_fit(sandbox):
+    coder = open_sampler("minicode-1m", device="cpu")
+    requests = [(DOUBLE, None), (DOUBLE, "x " * 2000)]
+    (plain,), (long,) = environment(coder, sandbox).attempts(requests)
+    assert long.reason == TOO_LONG and plain.reason != TOO_LONG
+    assert environment(coder, sandbox).attempts(requests[:1]) == [[plain]]
+
+
+def test_half_a_character_in_tips_and_programs_is_kept(sandbox, tmp_path):
+    cache = tmp_path / "attempts.jsonl"
+    coder = Coder("```python\n# \ud83d\nprint(int(input()) * 2)\n```")
+    ((attempt,),) = environment(coder, sandbox, cache).attempts([(DOUBLE, "a \ud83d tip")])
+    assert attempt.solved and "\ud83d" in attempt.program
+    assert environment(coder, sandbox, cache).attempts([(DOUBLE, "a \ud83d tip")]) == [[attempt]]
+    assert coder.calls == 1

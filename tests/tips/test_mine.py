@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -153,6 +154,12 @@ def test_work_on_another_task_is_not_taken_over(sandbox, tmp_path):
     longer = Teacher(reply(DOUBLE))
     longer.sampling = Sampling(max_tokens=99)
     assert asked(problems, longer, program=TRIPLE) == ["a", "b"]
+    for options in ({"extra_body": {"reasoning_effort": "low"}}, {"chat_template_kwargs": {"think": True}}):
+        other = Teacher(reply(DOUBLE))
+        other.sampling, other.sampler = longer.sampling, SimpleNamespace(**options)
+        assert asked(problems, other, program=TRIPLE) == ["a", "b"]
+        other.requests.clear()
+        assert asked(problems, other, program=TRIPLE) == []
     assert asked(problems, program=TRIPLE, turns=2) == ["a", "b"]
 
 
@@ -185,6 +192,24 @@ def test_a_transcript_brings_its_own_program(sandbox, tmp_path):
     rates = [BaseRate(name, 4, 0, {}, 0, 3, "wrong_output") for name in "abcd"]
     funnel = mining_funnel(rates, 3, found, 2).set_index("step")["problems"]
     assert list(funnel) == [4, 3, 3, 2, 1, 1, 0, 1] and funnel["repaired in turn 1"] == funnel["kept"] == 1
+
+
+def test_the_funnel_begins_with_what_does_not_fit():
+    rates = [BaseRate(name, 4, 0, {}, 0, 3, "wrong_output") for name in "abcd"]
+    plain, cut = (mining_funnel(rates, 0, [], 1, looked_at).set_index("step") for looked_at in (None, 5))
+    assert "fits the coder's context" not in plain.index
+    assert list(cut["problems"])[:3] == [5, 4, 0] and list(cut.index)[1] == "fits the coder's context"
+    assert cut["share"].iloc[1] == 0.8 and plain["share"].iloc[0] == 1
+
+
+def test_half_a_character_in_a_reply_is_kept(sandbox, tmp_path):
+    path = tmp_path / "trajectories.jsonl"
+    said = reply(f"# \ud83d\n{DOUBLE}")
+    (trajectory,) = mine(Teacher(said), sandbox, program="# \ud83d\npass", path=path)
+    assert trajectory.kept and trajectory.turns[1].reply == said
+    later = Teacher(said)
+    assert mine(later, sandbox, program="# \ud83d\npass", path=path) == [trajectory]
+    assert not later.requests and read_trajectories(path) == [trajectory]
 
 
 def test_the_bill(sandbox):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tipprobe.errors import ParameterError, SandboxError
+from tipprobe.errors import EndpointError, ParameterError, SandboxError
 from tipprobe.models.types import Completion, Sampling
 from tipprobe.problems.schema import Problem
 from tipprobe.tips.environment import Attempt
@@ -93,6 +93,19 @@ def test_a_fault_of_the_machinery_is_no_score(search):
 
 
 @pytest.mark.parametrize("search", [opro, gepa])
+def test_a_writer_that_fails_is_not_one_that_finds_nothing(search):
+    class Failing(Writer):
+        def write(self, history, failed, n, seed):
+            super().write(history, failed, n, seed)
+            raise EndpointError("nobody answers")
+
+    writer = Failing()
+    with pytest.raises(EndpointError, match="nobody answers"):
+        search(PROBLEMS, Environment(), writer, budget=60, seed=0)
+    assert len(writer.calls) == 1
+
+
+@pytest.mark.parametrize("search", [opro, gepa])
 def test_a_budget_that_pays_for_nothing(search):
     with pytest.raises(ParameterError, match="search_budget = 5 does not pay"):
         search(PROBLEMS, Environment(), Writer("a"), budget=5, seed=0)
@@ -139,3 +152,22 @@ def test_the_tip_writer_asks_about_a_failed_problem():
     assert writer.write([], [], 1, 0) == []
     assert len(model.prompts) == 1 and "Statement 0." in model.prompts[0]
     assert TipWriter(Model(" "), Sampling()).write([], FAILED, 1, 0) == []
+
+
+def test_the_optimiser_sees_fewer_programs_where_more_do_not_fit(monkeypatch):
+    failed = [Failed(problem, Attempt("print(1)", 0, 2, "wrong_output", 3)) for problem in PROBLEMS[:3]]
+    history = [Scored(None, 0.2, 5)]
+
+    def prompts(most):
+        monkeypatch.setattr(
+            "tipprobe.probes.generate.prompt_fits",
+            lambda _, prompt: prompt[0]["content"].count("print(1)") <= most,
+        )
+        model = Model("Zero counts.")
+        written = OptimiserWriter(model, Sampling()).write(history, failed, 1, 0)
+        return written, [text.count("print(1)") for text in model.prompts]
+
+    assert prompts(9) == (["Zero counts."], [2])
+    assert prompts(1) == (["Zero counts."], [1])
+    assert prompts(0) == (["Zero counts."], [0])
+    assert prompts(-1) == ([], [])

@@ -1,7 +1,7 @@
 """Tips are tried, reworded, tried again, and measured afresh."""
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -11,7 +11,7 @@ from tipprobe.problems.schema import Problem, Test
 from tipprobe.sandbox import Sandbox
 from tipprobe.tips.base_rates import BaseRate
 from tipprobe.tips.distil import Draft
-from tipprobe.tips.environment import CodeEnvironment
+from tipprobe.tips.environment import TOO_LONG, CodeEnvironment
 from tipprobe.tips.mine import Trajectory, Turn
 from tipprobe.tips.teachers import RecordedTeacher, TeacherReply
 from tipprobe.tips.verify import (
@@ -79,7 +79,7 @@ def environment(sandbox, temperature=0.0, coder=None):
 
 def verify(sandbox, tip, *said, refinements=2, coder=None, solved=()):
     teacher = Teacher(*said)
-    draft = Draft("p", "seen", tip, "" if tip else "tip", "" if tip else "empty", 1, 1)
+    draft = Draft("p", "seen", tip, "" if tip else "tip", "" if tip else "empty", 1, 1, "masked talk")
     env = environment(sandbox, coder=coder)
     (record,) = verify_tips(
         {"p": PROBLEM}, [TRAJECTORY], [draft], teacher, env, solved=solved, refinements=refinements
@@ -125,6 +125,18 @@ def test_a_failing_tip_goes_back_with_what_happened(sandbox):
     assert (record.tokens_in, record.tokens_out) == (11, 6)
 
 
+def test_a_tip_that_does_not_fit_goes_back_too(sandbox, monkeypatch):
+    long = "Twice. " * 100
+    monkeypatch.setattr(
+        "tipprobe.probes.generate.prompt_fits", lambda _, prompt: len(prompt[0]["content"]) < 600
+    )
+    record, teacher = verify(sandbox, long, HELPS)
+    assert record.outcome == "verified"
+    assert [(w.passed, w.reason) for w in record.wordings] == [(0, TOO_LONG), (2, "passed")]
+    asked = teacher.requests[0].messages[0]["content"]
+    assert "so long that it does not fit" in asked and "nothing was written" not in asked
+
+
 def test_no_rewording_allowed(sandbox):
     record, teacher = verify(sandbox, FAILS, HELPS, refinements=0)
     assert record.outcome == "does not help" and not teacher.requests
@@ -147,26 +159,35 @@ def test_the_fresh_rate_is_not_the_selected_one(sandbox, tmp_path):
     write_verified_tips(path, [tip])
     assert read_verified_tips(path) == [tip]
     record = record_json(records[1], rate)
+    assert record["masked"] == "masked talk"
     assert record["tip"] == HELPS and record["base_n"] == 8 and record["wordings"][0]["text"] == HELPS
 
 
+OF_SCRIPTED = {"model_revision": "scripted", "greedy": asdict(Sampling.greedy(160)), "memory_mb": 512}
+
+
 @pytest.mark.parametrize(
-    ("trajectories", "header", "message"),
+    ("trajectories", "header", "max_tokens", "message"),
     [
-        ([], {"model_revision": "scripted"}, "no trajectory was kept"),
-        (
-            [replace(TRAJECTORY, problem_id="q")],
-            {"model_revision": "scripted"},
-            "'q': there is no such problem",
-        ),
-        ([TRAJECTORY], {"model_revision": "other"}, "of coder other, but .* scripted"),
+        ([], OF_SCRIPTED, 160, "no trajectory was kept"),
+        ([replace(TRAJECTORY, problem_id="q")], OF_SCRIPTED, 160, "'q': there is no such problem"),
+        ([TRAJECTORY], OF_SCRIPTED | {"model_revision": "other"}, 160, "of coder other, but .* scripted"),
+        ([TRAJECTORY], {}, 160, "of coder None, but .* scripted"),
+        ([TRAJECTORY], OF_SCRIPTED, 320, "'max_tokens': 160.*'max_tokens': 320.*run 01_data_mining again"),
     ],
 )
-def test_inputs_that_do_not_belong_together(trajectories, header, message):
+def test_inputs_that_do_not_belong_together(trajectories, header, max_tokens, message):
     rates = {"p": BaseRate("p", 8, 1, {}, 1, 2, "wrong_output")}
-    check_inputs({"p": PROBLEM}, [TRAJECTORY], rates, {"model_revision": "scripted"}, "scripted")
+
+    def check(trajectories, header, max_tokens):
+        sampling = Sampling(max_tokens=max_tokens)
+        check_inputs(
+            {"p": PROBLEM}, trajectories, rates, header, Coder(), sampling, time_limit_s=2, memory_mb=512
+        )
+
+    check([TRAJECTORY], OF_SCRIPTED, 160)
     with pytest.raises(DataError, match=message):
-        check_inputs({"p": PROBLEM}, trajectories, rates, header, "scripted")
+        check(trajectories, header, max_tokens)
 
 
 def test_labels(tmp_path):

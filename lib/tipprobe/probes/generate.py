@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from tipprobe.errors import ParameterError
 from tipprobe.files import append_jsonl, complete_records
+from tipprobe.models.open import sample_fitting
 from tipprobe.models.types import Prompt, Sampler, Sampling
 from tipprobe.probes.mutate import mutate_examples
 from tipprobe.probes.rng import keyed_seed
@@ -180,7 +181,8 @@ def probe_header(sampler: Sampler | None, sampling: Sampling | None) -> dict[str
 def prompt_fits(sampler: Sampler, prompt: Prompt) -> bool:
     """Return whether a prompt leaves room for a reply in the model's context.
 
-    Only a model in this process tells how long its context is; a server's prompts are taken to fit.
+    Only a model in this process tells how long its context is before it is asked; a server's prompts are
+    taken to fit (`tipprobe.models.open.sample_fitting` finds out).
     """
     from tipprobe.models.transformers_sampler import TransformersSampler, context_length, encode_prompt
 
@@ -193,13 +195,12 @@ def prompt_fits(sampler: Sampler, prompt: Prompt) -> bool:
 
 def _ask(sampler: Sampler, prompts: Sequence[Prompt], sampling: Sampling) -> list[dict[str, str]]:
     """Return the reply to each prompt as it is logged, an empty one to a prompt that does not fit."""
-    replies = [{"text": "", "finish_reason": TOO_LONG_PROMPT} for _ in prompts]
-    fitting = [i for i, prompt in enumerate(prompts) if prompt_fits(sampler, prompt)]
-    if fitting:
-        completions = sampler.sample([prompts[i] for i in fitting], 1, sampling)
-        for i, (completion,) in zip(fitting, completions, strict=True):
-            replies[i] = {"text": completion.text, "finish_reason": completion.finish_reason}
-    return replies
+    return [
+        {"text": "", "finish_reason": TOO_LONG_PROMPT}
+        if group is None
+        else {"text": group[0].text, "finish_reason": group[0].finish_reason}
+        for group in sample_fitting(sampler, prompts, 1, sampling)
+    ]
 
 
 class _Builder:

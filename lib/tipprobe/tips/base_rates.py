@@ -11,9 +11,10 @@ from typing import Any
 from tipprobe.errors import DataError
 from tipprobe.evaluation.intervals import Interval, wilson_interval
 from tipprobe.models.open import sampler_options
+from tipprobe.models.types import Sampler, Sampling
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 from tipprobe.prompts import CODE_PROMPTS, prompt_hashes
-from tipprobe.tips.environment import Attempt, CodeEnvironment
+from tipprobe.tips.environment import TOO_LONG, Attempt, CodeEnvironment
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def measure_base_rates(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[BaseRate]:
-    """Return the base rate of every problem.
+    """Return the base rate of every problem that fits the coder's context; one that does not has none.
 
     Args:
         problems: with tests.
@@ -85,10 +86,10 @@ def measure_base_rates(
     """
     if n < 1:
         raise DataError(f"a base rate needs at least one program a problem, got n = {n}")
-    requests = [(problem, None) for problem in problems]
-    ones = [attempts[0] for attempts in greedy.attempts(requests)]
-    groups = sampled.attempts(requests, n, progress=progress)
-    return [BaseRate.of(*parts) for parts in zip(problems, groups, ones, strict=True)]
+    ones = [attempts[0] for attempts in greedy.attempts([(problem, None) for problem in problems])]
+    fitting = [pair for pair in zip(problems, ones, strict=True) if pair[1].reason != TOO_LONG]
+    groups = sampled.attempts([(problem, None) for problem, _ in fitting], n, progress=progress)
+    return [BaseRate.of(problem, group, one) for (problem, one), group in zip(fitting, groups, strict=True)]
 
 
 def base_rates_header(sampled: CodeEnvironment, greedy: CodeEnvironment) -> dict[str, Any]:
@@ -98,12 +99,16 @@ def base_rates_header(sampled: CodeEnvironment, greedy: CodeEnvironment) -> dict
 
 def greedy_header(greedy: CodeEnvironment) -> dict[str, Any]:
     """Return what P_base depends on: the part of `base_rates_header` that P_curr must have in common."""
+    limits = {"time_limit_s": greedy.time_limit_s, "memory_mb": greedy.memory_mb}
+    return _conditions(greedy.sampler, greedy.sampling, limits)
+
+
+def _conditions(coder: Sampler, greedy: Sampling, limits: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "model_revision": greedy.sampler.revision,
-        "model_options": sampler_options(greedy.sampler),
-        "greedy": asdict(greedy.sampling),
-        "time_limit_s": greedy.time_limit_s,
-        "memory_mb": greedy.memory_mb,
+        "model_revision": coder.revision,
+        "model_options": sampler_options(coder),
+        "greedy": asdict(greedy),
+        **limits,
         "prompts": prompt_hashes(*CODE_PROMPTS),
     }
 
@@ -118,13 +123,46 @@ def check_greedy(path: Path, greedy: CodeEnvironment) -> None:
     Raises:
         DataError: the file was measured with another coder, prompt, greedy decoding or limit.
     """
-    header, here = read_base_rates_header(path), greedy_header(greedy)
+    _compare(read_base_rates_header(path), greedy_header(greedy))
+
+
+def check_conditions(
+    header: Mapping[str, Any], coder: Sampler, sampling: Sampling, *, time_limit_s: float, memory_mb: int
+) -> None:
+    """Make sure that programs will be drawn and run as those were that base rates come from.
+
+    Args:
+        header: of the base rates; what it does not record is not compared.
+        coder: who will write programs, greedily and sampled.
+        sampling: of the sampled ones; its seed may be another.
+        time_limit_s: CPU seconds of one execution.
+        memory_mb: memory of one execution.
+
+    Raises:
+        DataError: the base rates were measured with another coder, prompt, sampling or limit.
+    """
+    limits = {"time_limit_s": time_limit_s, "memory_mb": memory_mb}
+    here = _conditions(coder, Sampling.greedy(sampling.max_tokens), limits)
+    _compare(header, here | {"sampling": asdict(sampling)})
+
+
+def _compare(header: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     for name, value in here.items():
-        if header.get(name, value) != value:
+        before, now = _differing(header.get(name, value), value)
+        if before != now:
             raise DataError(
-                f"{path.name} was measured with {name} {header[name]}, but here it is {value}: P_base and "
-                "P_curr must come from one coder in the same conditions, so run the mining again with these"
+                f"base rates were measured with {name} {before}, but here it is {now}: programs with and "
+                "without a tip must come from one coder in the same conditions, so run 01_data_mining again "
+                "with these"
             )
+
+
+def _differing(before: Any, now: Any) -> tuple[Any, Any]:
+    """Return what two values differ in; a seed is no condition."""
+    if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
+        return before, now
+    names = [n for n in {**before, **now} if n != "seed" and before.get(n) != now.get(n)]
+    return tuple({n: part[n] for n in names if n in part} for part in (before, now))
 
 
 def write_base_rates(path: Path, rates: Iterable[BaseRate], header: Mapping[str, Any]) -> None:

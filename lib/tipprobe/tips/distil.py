@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tipprobe.errors import ParameterError
@@ -31,6 +31,8 @@ class Draft:
         why: why it is lacking (`tipprobe.tips.teachers.Why`).
         tokens_in: tokens sent to the teacher, 0 where nobody counted.
         tokens_out: tokens that it wrote.
+        masked: the conversation that the observation was drawn from, None for ``contrast``, which shows the
+            programs.
     """
 
     problem_id: str
@@ -40,6 +42,7 @@ class Draft:
     why: str = ""
     tokens_in: int = 0
     tokens_out: int = 0
+    masked: str | None = None
 
 
 def masked_conversation(problem: Problem, trajectory: Trajectory) -> str:
@@ -61,7 +64,10 @@ def _verdict(turn: Turn) -> str:
 
 def observe_prompt(problem: Problem, trajectory: Trajectory) -> Prompt:
     """Return the prompt that asks what a masked conversation shows about the task."""
-    conversation = masked_conversation(problem, trajectory)
+    return _observe_prompt(problem, masked_conversation(problem, trajectory))
+
+
+def _observe_prompt(problem: Problem, conversation: str) -> Prompt:
     return user_prompt(fill("observe", statement=problem.statement, conversation=conversation))
 
 
@@ -107,18 +113,20 @@ def distil(
             _draft(trajectory.problem_id, None, reply, [reply])
             for trajectory, reply in zip(trajectories, replies, strict=True)
         ]
-    prompts = [observe_prompt(problems[t.problem_id], t) for t in trajectories]
+    masked = {t.problem_id: masked_conversation(problems[t.problem_id], t) for t in trajectories}
+    prompts = [_observe_prompt(problems[name], conversation) for name, conversation in masked.items()]
     observed = _ask(teacher, "observe", trajectories, prompts)
     seen = [(t, reply) for t, reply in zip(trajectories, observed, strict=True) if reply.text is not None]
     prompts = [tip_prompt(problems[t.problem_id], reply.text or "") for t, reply in seen]
     tips = _ask(teacher, "tip", [t for t, _ in seen], prompts)
     worded = {t.problem_id: reply for (t, _), reply in zip(seen, tips, strict=True)}
-    return [
+    drafts = [
         _draft(t.problem_id, reply, worded[t.problem_id], [reply, worded[t.problem_id]])
         if t.problem_id in worded
         else _draft(t.problem_id, reply, None, [reply])
         for t, reply in zip(trajectories, observed, strict=True)
     ]
+    return [replace(draft, masked=masked[draft.problem_id]) for draft in drafts]
 
 
 def _ask(

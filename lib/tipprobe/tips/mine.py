@@ -15,7 +15,7 @@ import pandas as pd
 from tipprobe.errors import DataError
 from tipprobe.evaluation.grade import Failure, run_tests
 from tipprobe.files import append_jsonl, complete_records
-from tipprobe.models.open import token_cost
+from tipprobe.models.open import sampler_options, token_cost
 from tipprobe.models.types import Prompt
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 from tipprobe.prompts import CODE_PROMPTS, prompt_hashes
@@ -240,11 +240,12 @@ def mine_trajectories(
 
 
 def mining_header(teacher: Teacher, turns: int) -> dict[str, Any]:
-    """Return what trajectories depend on beside problems and limits: teacher, sampling, turns, prompts."""
+    """Return what trajectories depend on beside problems and limits: the teacher, turns, prompts."""
     sampling = getattr(teacher, "sampling", None)
     return {
         "teacher": teacher.revision,
         "teacher_sampling": None if sampling is None else asdict(sampling),
+        "teacher_options": sampler_options(getattr(teacher, "sampler", None)),
         "turns": turns,
         "prompts": prompt_hashes("repair", "repair_again", *CODE_PROMPTS),
     }
@@ -252,7 +253,7 @@ def mining_header(teacher: Teacher, turns: int) -> dict[str, Any]:
 
 def _digest(problem: Problem, program: str | None) -> str:
     """Return what stands for a problem with its tests and the program to repair."""
-    text = json.dumps([problem.to_json(), program], sort_keys=True, ensure_ascii=False)
+    text = json.dumps([problem.to_json(), program], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -372,22 +373,26 @@ def mining_funnel(
     hard: int,
     trajectories: Sequence[Trajectory],
     turns: int,
+    looked_at: int | None = None,
 ) -> pd.DataFrame:
     """Return how many problems are left after each step: columns ``step``, ``problems``, ``share``.
 
     The rows "repaired in turn t" share out those that were kept; the others count what is left.
 
     Args:
-        rates: of all problems looked at.
+        rates: of all problems that fit the coder's context.
         hard: how many are below the threshold.
         trajectories: of those that are not like an evaluation problem either.
         turns: attempts that the teacher had.
+        looked_at: problems in all, None if they all fit.
     """
+    looked_at = len(rates) if looked_at is None else looked_at
     outcomes = Counter(trajectory.outcome for trajectory in trajectories)
     taught = len(trajectories) - outcomes["teacher silent"]
     repaired = Counter(len(t.turns) - 1 for t in trajectories if t.kept)
     rows = [
-        ("problems looked at", len(rates)),
+        ("problems looked at", looked_at),
+        *([("fits the coder's context", len(rates))] if len(rates) < looked_at else []),
         ("base pass rate below the threshold", hard),
         ("not like an evaluation problem", len(trajectories)),
         ("with a teacher", taught),
@@ -396,4 +401,4 @@ def mining_funnel(
         ("kept", outcomes["kept"]),
     ]
     table = pd.DataFrame(rows, columns=["step", "problems"])
-    return table.assign(share=table["problems"] / max(len(rates), 1))
+    return table.assign(share=table["problems"] / max(looked_at, 1))

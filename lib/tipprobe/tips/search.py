@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tipprobe.errors import ParameterError
-from tipprobe.models.types import Sampler, Sampling
+from tipprobe.models.open import sample_fitting
+from tipprobe.models.types import Prompt, Sampler, Sampling
 from tipprobe.probes.rng import keyed_rng, keyed_seed
 from tipprobe.problems.schema import Problem
 from tipprobe.prompts import fill, user_prompt
 from tipprobe.tips.environment import Attempt, CodeEnvironment
 from tipprobe.tips.propose import propose_tips, read_tip
 
-#: Instructions that one round of OPRO asks for, and past ones that its prompt shows.
-PER_ROUND, SHOWN = 4, 8
+#: Instructions that one round of OPRO asks for, past ones and failed programs that its prompt shows.
+PER_ROUND, SHOWN, SHOWN_FAILED = 4, 8, 2
 #: Rounds without a new instruction after which OPRO gives up.
 PATIENCE = 5
 #: GEPA may look at an instruction on a problem this many times its budget, repeated looks included.
@@ -100,19 +101,30 @@ class OptimiserWriter:
     tokens: int = 0
 
     def write(self, history: Sequence[Scored], failed: Sequence[Failed], n: int, seed: int) -> list[str]:
-        """See `Writer.write`; past instructions are shown from worst to best."""
-        best = sorted(history, key=lambda scored: scored.score)[-SHOWN:]
-        prompt = user_prompt(
-            fill(
-                "opro",
-                history="\n\n".join(f"{s.instruction or NOTHING}\nscore: {100 * s.score:.0f}" for s in best),
-                failed="\n\n".join(_describe(one) for one in failed[:2]) or "(none)",
-            )
-        )
-        (replies,) = self.sampler.sample([prompt], n, replace(self.sampling, seed=seed))
-        self.tokens += sum(reply.n_tokens for reply in replies)
-        read = [read_tip(reply) for reply in replies]
+        """See `Writer.write`; past instructions are shown from worst to best.
+
+        Failed programs are left out where the prompt would not fit the optimiser's context; if it does not
+        fit without any, there is no instruction.
+        """
+        for examples in range(min(len(failed), SHOWN_FAILED), -1, -1):
+            prompt = _opro_prompt(history, failed[:examples])
+            (replies,) = sample_fitting(self.sampler, [prompt], n, replace(self.sampling, seed=seed))
+            if replies is not None:
+                break
+        self.tokens += sum(reply.n_tokens for reply in replies or ())
+        read = [read_tip(reply) for reply in replies or ()]
         return [proposal.tip for proposal in read if proposal.tip is not None]
+
+
+def _opro_prompt(history: Sequence[Scored], failed: Sequence[Failed]) -> Prompt:
+    best = sorted(history, key=lambda scored: scored.score)[-SHOWN:]
+    return user_prompt(
+        fill(
+            "opro",
+            history="\n\n".join(f"{s.instruction or NOTHING}\nscore: {100 * s.score:.0f}" for s in best),
+            failed="\n\n".join(_describe(one) for one in failed) or "(none)",
+        )
+    )
 
 
 def _describe(failed: Failed) -> str:
@@ -247,6 +259,7 @@ def gepa(
 
     Raises:
         ParameterError: as in `opro`.
+        TipprobeError: whatever environment or writer raises.
     """
     from gepa import optimize
     from gepa.core.adapter import EvaluationBatch
@@ -279,12 +292,25 @@ def gepa(
             return {COMPONENT: [{**trace, "solved": attempt.solved} for trace, attempt in pairs]}
 
     calls = 0
+    # The library takes a proposer that raises for one that found nothing, asks it again and goes on.
+    faults: list[Exception] = []
 
     def mutate(
         candidate: dict[str, str], dataset: Mapping[str, Sequence[Mapping[str, Any]]], components: list[str]
     ) -> dict[str, str]:
         nonlocal calls
+        if faults:
+            raise faults[0]
         calls += 1
+        try:
+            return reworded(candidate, dataset)
+        except Exception as fault:
+            faults.append(fault)
+            raise
+
+    def reworded(
+        candidate: dict[str, str], dataset: Mapping[str, Sequence[Mapping[str, Any]]]
+    ) -> dict[str, str]:
         parent = candidate[COMPONENT] or None
         chosen = [by_id[record["problem_id"]] for record in dataset[COMPONENT] if not record["solved"]]
         failed = [Failed(p, a) for p, a in zip(chosen, scorer.attempts(chosen, parent), strict=True)]
@@ -302,10 +328,12 @@ def gepa(
         reflection_minibatch_size=min(MINIBATCH, len(ids)),
         # Looks that cost nothing count here; without a limit a writer that repeats itself would never end.
         max_metric_calls=LOOKS * budget,
-        stop_callbacks=[lambda _: scorer.programs >= budget],
+        stop_callbacks=[lambda _: bool(faults) or scorer.programs >= budget],
         logger=_Silent(),
         seed=seed,
     )
+    if faults:
+        raise faults[0]
     unique = {scored.instruction: scored for scored in history}
     return _outcome(list(unique.values()), scorer, writer)
 

@@ -15,11 +15,12 @@ from typing import Any, Literal, get_args
 import pandas as pd
 
 from tipprobe.errors import DataError
+from tipprobe.models.types import Sampler, Sampling
 from tipprobe.problems.schema import Problem, read_jsonl, write_jsonl
 from tipprobe.prompts import fill, user_prompt
-from tipprobe.tips.base_rates import BaseRate
+from tipprobe.tips.base_rates import BaseRate, check_conditions
 from tipprobe.tips.distil import Draft
-from tipprobe.tips.environment import Attempt, CodeEnvironment
+from tipprobe.tips.environment import TOO_LONG, Attempt, CodeEnvironment
 from tipprobe.tips.guard import REASONS, Leak, find_leaks
 from tipprobe.tips.mine import Trajectory
 from tipprobe.tips.teachers import RecordedTeacher, Teacher, TeacherRequest, feedback
@@ -71,6 +72,7 @@ class TipRecord:
         fresh_base_solved: how many of as many programs drawn afterwards *without* the tip did.
         tokens_in: tokens sent to the teacher, 0 where nobody counted.
         tokens_out: tokens that it wrote.
+        masked: see `tipprobe.tips.distil.Draft`.
     """
 
     problem_id: str
@@ -83,6 +85,7 @@ class TipRecord:
     fresh_base_solved: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    masked: str | None = None
 
     @property
     def tip(self) -> str | None:
@@ -164,6 +167,7 @@ class _Open:
             self.why or self.draft.why,
             tokens_in=self.draft.tokens_in + self.tokens[0],
             tokens_out=self.draft.tokens_out + self.tokens[1],
+            masked=self.draft.masked,
         )
 
 
@@ -175,6 +179,8 @@ def leak_complaint(leaks: Sequence[Leak]) -> str:
 
 def failure_complaint(attempt: Attempt) -> str:
     """Say to the teacher what became of a program that was written with a tip."""
+    if attempt.reason == TOO_LONG:
+        return "It is so long that it does not fit, together with the task, into what can be read at once."
     program = attempt.program or "# nothing was written"
     said = feedback(attempt)
     return f"It did not help enough. Somebody who had read it wrote:\n\n```python\n{program}\n```\n\n{said}"
@@ -304,7 +310,11 @@ def check_inputs(
     trajectories: Sequence[Trajectory],
     rates: Mapping[str, BaseRate],
     header: Mapping[str, Any],
-    revision: str,
+    coder: Sampler,
+    sampling: Sampling,
+    *,
+    time_limit_s: float,
+    memory_mb: int,
 ) -> None:
     """Make sure that trajectories, problems, base rates and coder belong together.
 
@@ -313,10 +323,14 @@ def check_inputs(
         trajectories: kept ones.
         rates: base rates by problem id.
         header: of the base rates.
-        revision: of the coder that tips are tried on.
+        coder: whom tips are tried on.
+        sampling: how programs are sampled with tips and without; the greedy ones are as long.
+        time_limit_s: CPU seconds of one execution.
+        memory_mb: memory of one execution.
 
     Raises:
-        DataError: no trajectory was kept, one is about an unknown problem, or the rates are another coder's.
+        DataError: no trajectory was kept, one is about an unknown problem, or the rates are another coder's
+            or were measured in other conditions.
     """
     if not trajectories:
         raise DataError(
@@ -329,11 +343,12 @@ def check_inputs(
                 f"trajectory of problem {trajectory.problem_id!r}: there is no such problem among the "
                 f"{len(problems)} loaded; mining and distillation must name the same problems"
             )
-    if header.get("model_revision") != revision:
+    if header.get("model_revision") != coder.revision:
         raise DataError(
             f"the base rates are of coder {header.get('model_revision')}, but tips would be tried on "
-            f"{revision}: run the mining again with this environment"
+            f"{coder.revision}: run 01_data_mining again with this environment"
         )
+    check_conditions(header, coder, sampling, time_limit_s=time_limit_s, memory_mb=memory_mb)
 
 
 def tip_labels(problems: Mapping[str, Problem], teacher: Teacher) -> dict[str, tuple[str | None, str | None]]:
