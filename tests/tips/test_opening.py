@@ -10,10 +10,10 @@ from tipprobe.probes.generate import prompt_fits
 from tipprobe.prompts import user_prompt
 from tipprobe.tips import opening
 from tipprobe.tips.methods import prompt_counter
-from tipprobe.tips.opening import LocalModel, Opener
+from tipprobe.tips.opening import LocalModel, Opener, close_models
 from tipprobe.tips.teachers import RecordedTeacher, SamplerTeacher
 
-OPENER = Opener(device="cpu", batch_size=4, concurrency=3, requests_per_minute=90)
+OPENER = Opener("cpu", 4, 3, 90.0)
 PROMPT = user_prompt("Print 1.")
 GREEDY = Sampling.greedy(8)
 
@@ -41,8 +41,8 @@ def test_a_model_is_loaded_when_it_is_needed_and_again_after_it_was_closed(tiny_
     assert model.sample([PROMPT], 2, GREEDY) == plain.sample([PROMPT], 2, GREEDY)
     assert prompt_counter(model)(PROMPT) == prompt_counter(plain)(PROMPT) and prompt_fits(model, PROMPT)
     assert loads == [spec]
-    model.close()
-    model.close()
+    close_models(model, plain, None)
+    model.close()  # closed already
     assert not {"model", "tokenizer"} & set(vars(model))
     assert model.sample([PROMPT], 1, GREEDY) == plain.sample([PROMPT], 1, GREEDY) and loads == [spec] * 2
 

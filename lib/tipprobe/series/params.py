@@ -184,6 +184,9 @@ class Params(BaseModel):
         description="who picks between base and guided program; the first fills the tables' gains"
     )
     reward_model: Text = Field(description="minicode-rm-1m, a checkpoint folder or a hub id")
+    reward_dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        description="type of the reward model's weights; its head works in float32 in any case"
+    )
     best_of: list[Count] = Field(description="the N of the best-of-N curve")
     n_validation_problems: Count = Field(description="mined problems on which OPRO and GEPA choose")
     search_budget: Count = Field(description="guided programs that OPRO and GEPA may each spend")

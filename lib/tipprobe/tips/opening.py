@@ -58,7 +58,14 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-@dataclass(frozen=True, kw_only=True)
+def close_models(*models: object) -> None:
+    """Close those of `models` that are `LocalModel`; a server's are none of ours."""
+    for model in models:
+        if isinstance(model, LocalModel):
+            model.close()
+
+
+@dataclass(frozen=True)
 class Opener:
     """How a notebook opens models.
 
