@@ -138,7 +138,7 @@ def break_set_up(monkeypatch, folder, condition):
     shutil.copytree(Path(pool_module._WORKER).parent, folder / "worker")
     worker = folder / "worker" / "main.py"
     text = worker.read_text(encoding="utf-8")
-    line = "        random.seed(job.seed)\n"
+    line = "        os.closerange(READY_FD + 1, MAX_FDS)\n"
     assert text.count(line) == 1
     worker.write_text(text.replace(line, f"        if {condition}: raise OSError('on purpose')\n{line}"))
     monkeypatch.setattr(pool_module, "_WORKER", str(worker))

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
+_fork = ctypes.PyDLL(None, use_errno=True).fork  # keeps the interpreter's lock, as a fork must
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
@@ -46,6 +47,15 @@ def syscall(number: int, *args: int | bytes | None) -> int:
 def prctl(option: int, value: int) -> None:
     """Set a property of this process."""
     check(libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
+
+
+def fork() -> int:
+    """Fork this process, which must have one thread, without the hooks that Python modules leave for it.
+
+    Those of `random` and `threading` reseed and renew what a child of a supervisor can use as it is; together
+    they make a fork half as dear again.  A program's own `os.fork` runs them.
+    """
+    return check(_fork(), "fork")
 
 
 # --- capabilities -------------------------------------------------------------------------------------------

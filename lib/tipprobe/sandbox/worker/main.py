@@ -29,6 +29,7 @@ del (
 )  # a candidate's own `import wire` must not find ours
 
 # Imported before forking because candidates import them again and again.
+import _signal
 import array
 import atexit
 import bisect
@@ -121,13 +122,23 @@ class Plan:
 
     code: types.CodeType
     job: wire.JobFrame
+    stage: Stage
     text: str  # call jobs: the argument list
-    ready: int  # a pipe's writing end: a byte says that set-up is over and the candidate's code begins
 
     def begin(self) -> None:
         """Tell the supervisor, for good, that from here on all is the candidate's doing."""
-        os.write(self.ready, b"r")
-        os.close(self.ready)
+        os.write(READY_FD, b"r")
+        os.close(READY_FD)
+
+
+@dataclass
+class Stage:
+    """What a program finds when it starts: made once, in its supervisor."""
+
+    streams: list[io.TextIOWrapper]  # stdin, stdout, stderr
+    namespace: dict[str, object]  # of the program's module
+    limits: list[tuple[int, tuple[int, int]]]  # resource, (soft, hard)
+    finalise: bool  # whether objects of the program may have something to do when they die
 
 
 class RefusePackage:
@@ -145,8 +156,8 @@ class RefusePackage:
 # --- zygote -------------------------------------------------------------------------------------------------
 
 
-def start() -> Plan:
-    """Set up what isolation the kernel allows, then serve jobs.  Returns only in a child, with its plan."""
+def start() -> tuple[socket.socket, str, Layers]:
+    """Set up what isolation the kernel allows; returns what `serve` takes."""
     # Whatever number the pool's process had it under: children close those from here to MAX_FDS, and a number
     # that they use themselves would be closed together with this object.
     sock = socket.socket(fileno=fcntl.fcntl(int(sys.argv[1]), fcntl.F_DUPFD_CLOEXEC, READY_FD + 1))
@@ -187,18 +198,17 @@ def start() -> Plan:
     else:
         layers.folders = (os.path.join(scratch, "cwd"),)
     if layers.ruleset is not None:
-        layers.ruleset = make_ruleset(layers, hidden)
+        layers.ruleset = out_of_the_way(make_ruleset(layers, hidden))
     os.environ["HOME"] = os.environ["TMPDIR"] = layers.folders[0]
     os.chdir("/")
     gc.collect()
-    gc.freeze()
     hello = json.dumps(missing).encode()
     wire.send_all(sock, [wire.FRAME.pack(wire.HELLO, len(hello)), hello])
-    return serve(sock, scratch, layers)
+    return sock, scratch, layers
 
 
 def serve(sock: socket.socket, scratch: str, layers: Layers) -> Plan:
-    """Fork a supervisor for every job until the pool hangs up."""
+    """Fork a supervisor for every job until the pool hangs up.  Returns only in a child, with its plan."""
     if LINUX:
         confine.prctl(confine.PR_SET_CHILD_SUBREAPER, 1)
     poller = select.poll()
@@ -372,13 +382,13 @@ def wait_for_supervisor(pid: int, sock: socket.socket) -> int | None:
 
 def supervise_or_exit(sock: socket.socket, layers: Layers, zygote: int) -> Plan:
     """Run one job; returns only in a child."""
+    log = out_of_the_way(os.dup(2))  # descriptor 2 becomes the programs'
     try:
         plan = supervise(sock, layers, zygote)
     except EOFError:
         os._exit(0)
     except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
+        os.write(log, traceback.format_exc().encode(errors="backslashreplace"))
         os._exit(wire.EXIT_INFRASTRUCTURE)
     if plan is not None:
         return plan
@@ -392,11 +402,11 @@ def supervise(sock: socket.socket, layers: Layers, zygote: int) -> Plan | None:
     signal.pthread_sigmask(
         signal.SIG_BLOCK, signal.valid_signals()
     )  # programs may try them on their supervisor
-    files = [anonymous_file() for _ in range(4)]
-    ready = os.pipe()
-    os.set_blocking(ready[0], False)
+    ready = open_descriptors(job)
     confine_supervisor(layers, zygote)
     code, complaint = compile_source(job, layers.baseline)
+    stage = set_stage(job, layers)
+    gc.freeze()
     wire.send_all(sock, [wire.FRAME.pack(wire.COMPILED, 0)])
     for index, data in enumerate(job.inputs):
         if code is None:
@@ -404,7 +414,7 @@ def supervise(sock: socket.socket, layers: Layers, zygote: int) -> Plan | None:
                 index, STATUS["compile_error"], False, -1, 0, 0.0, 0.0, 0.0, b"", b"", complaint.encode()
             )
         else:
-            outcome = execute(index, data, code, job, layers, files, ready, sock)
+            outcome = execute(index, data, code, job, layers, stage, ready, sock)
             if isinstance(outcome, Plan):
                 return outcome
             run = outcome
@@ -436,6 +446,39 @@ def confine_supervisor(layers: Layers, zygote: int) -> None:
         confine.install_filter(layers.program_filter)
 
 
+def open_descriptors(job: wire.JobFrame) -> int:
+    """Put files without a name at the numbers that programs use; returns the end to read of READY_FD's pipe.
+
+    Whatever had these numbers is not needed here any more.
+    """
+    for number in range(VALUE_FD + job.is_call):
+        fd = out_of_the_way(anonymous_file())
+        os.dup2(fd, number, inheritable=number < VALUE_FD)
+        os.close(fd)
+    if not job.is_call:
+        close_quietly(VALUE_FD)
+    ready, writer = map(out_of_the_way, os.pipe())
+    os.dup2(writer, READY_FD, inheritable=False)
+    os.close(writer)
+    os.set_blocking(ready, False)
+    return ready
+
+
+def out_of_the_way(fd: int) -> int:
+    """Move a descriptor above the numbers that programs use."""
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, READY_FD + 1)
+    os.close(fd)
+    return moved
+
+
+def close_quietly(fd: int) -> None:
+    """Close a descriptor that may not be open."""
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+
+
 def anonymous_file() -> int:
     """Return a descriptor of a file without a name: stdin and stdout of a program are regular files."""
     if LINUX:
@@ -445,6 +488,50 @@ def anonymous_file() -> int:
     fd, path = tempfile.mkstemp()
     os.unlink(path)
     return fd
+
+
+def set_stage(job: wire.JobFrame, layers: Layers) -> Stage:
+    """Make what each child would otherwise make anew: modules, streams, random state, limits.
+
+    A forked child pays for every page that it writes to, and most of a short program's pages were these.
+    """
+    os.chdir(layers.folders[0])
+    wanted = [
+        (resource.RLIMIT_CPU, math.ceil(job.cpu_s) + 1),
+        (resource.RLIMIT_AS, layers.baseline + (job.memory_mb << 20)),
+        (resource.RLIMIT_FSIZE, job.output_bytes + 1),
+    ]
+    if layers.namespaces:
+        wanted.append((resource.RLIMIT_NPROC, MAX_TASKS))
+    limits = []
+    for which, value in wanted:
+        _, hard = resource.getrlimit(which)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        limits.append((which, (value, value)))
+    seed_randomness(job.seed)
+    # A function problem's module is not called ``__main__``: a demonstration under the usual guard would read
+    # stdin, and graders of function problems do not run it either.
+    module = types.ModuleType("candidate" if job.is_call else "__main__")
+    namespace = module.__dict__
+    namespace.update(__builtins__=__builtins__, __file__="candidate.py", __annotations__={})
+    if job.is_call:
+        sys.modules["candidate"] = module
+        sys.modules["__main__"] = types.ModuleType("__main__")
+    else:
+        namespace["__cached__"] = None
+        sys.modules["__main__"] = module
+    sys.argv = ["candidate.py"]
+    # Objects die with the interpreter: some print or flush when they do.
+    finalise = any(word in job.source for word in (b"__del__", b"open(", b"IOWrapper", b"Buffered"))
+    return Stage(open_streams(), namespace, limits, finalise)
+
+
+def seed_randomness(seed: int) -> None:
+    """Seed every generator that is there before the program begins."""
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
 
 
 def address_space() -> int:
@@ -484,13 +571,14 @@ def execute(
     code: types.CodeType,
     job: wire.JobFrame,
     layers: Layers,
-    files: list[int],
-    ready: tuple[int, int],
+    stage: Stage,
+    ready: int,
     sock: socket.socket,
 ) -> wire.RunFrame | Plan:
     """Run the program on one input.  In the child this returns a plan, in the supervisor the outcome."""
     for folder in layers.folders:
         empty_folder(folder)
+    files = range(VALUE_FD + job.is_call)
     for fd in files:
         # Nobody else holds these any more: what the previous input started is dead.
         os.ftruncate(fd, 0)
@@ -500,10 +588,10 @@ def execute(
         os.pwrite(files[0], data, 0)
     supervisor = os.getpid()
     started = time.monotonic()
-    pid = os.fork()
+    pid = confine.fork() if LINUX else os.fork()
     if pid == 0:
-        set_up_child(files, ready[1], job, layers, supervisor)
-        return Plan(code, job, data.decode("utf-8", "surrogatepass") if job.is_call else "", READY_FD)
+        set_up_child(job, layers, stage, supervisor)
+        return Plan(code, job, stage, data.decode("utf-8", "surrogatepass") if job.is_call else "")
     with EndOfProcess(pid) as end:
         killed = watch(end, job, started, sock, layers)
         status, usage = end.reap()
@@ -511,7 +599,7 @@ def execute(
     if not LINUX:
         kill_group(pid)
     kill_children(layers)
-    if not was_ready(ready[0]) and killed is None:
+    if not was_ready(ready) and killed is None:
         complaint = os.pread(files[2], STDERR_TAIL, 0).decode(errors="replace")
         raise RuntimeError(f"a child could not be set up (wait status {status}): {complaint}")
     return judge(index, job, files, killed, status, usage, wall)
@@ -633,7 +721,7 @@ def cpu_time(pid: int) -> float:
 def judge(
     index: int,
     job: wire.JobFrame,
-    files: list[int],
+    files: range,
     killed: str | None,
     status: int,
     usage: resource.struct_rusage,
@@ -760,42 +848,25 @@ def remove_tree(path: str) -> None:
 # --- child ------------------------------------------------------------------------------------------------
 
 
-def set_up_child(files: list[int], ready: int, job: wire.JobFrame, layers: Layers, supervisor: int) -> None:
-    """Put files in place of the standard streams, close everything else, set limits."""
+def set_up_child(job: wire.JobFrame, layers: Layers, stage: Stage, supervisor: int) -> None:
+    """Do what only the child itself can: close what is not its own, set limits."""
     try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        # Not the wrapper in `signal`, which makes an enumeration's member of every signal that was blocked.
+        _signal.pthread_sigmask(signal.SIG_SETMASK, [])
         if LINUX and not layers.namespaces:  # in a pid namespace the kernel kills all when process 1 ends
             confine.prctl(confine.PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != supervisor:
                 os._exit(0)
         if not LINUX:
             os.setpgid(0, 0)  # see kill_group
-        os.chdir(layers.folders[0])
-        for number, fd in enumerate(files):
-            os.dup2(fd, number)
-        if not job.is_call:
-            os.close(VALUE_FD)
-        os.dup2(ready, READY_FD, inheritable=False)
+            seed_randomness(job.seed)  # Python's own fork has reseeded `random`
         os.closerange(READY_FD + 1, MAX_FDS)
-        limits = [
-            (resource.RLIMIT_CPU, math.ceil(job.cpu_s) + 1),
-            (resource.RLIMIT_AS, layers.baseline + (job.memory_mb << 20)),
-            (resource.RLIMIT_FSIZE, job.output_bytes + 1),
-        ]
-        if layers.namespaces:
-            limits.append((resource.RLIMIT_NPROC, MAX_TASKS))
-        for which, value in limits:
-            _, hard = resource.getrlimit(which)
-            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        for which, both in stage.limits:
             try:
-                resource.setrlimit(which, (value, value))
+                resource.setrlimit(which, both)
             except ValueError:  # macOS does not take every address space limit
                 if LINUX:
                     raise
-        random.seed(job.seed)
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            numpy.random.seed(job.seed % 2**32)
         if layers.child_filter is not None:
             confine.install_filter(layers.child_filter)
     except BaseException:
@@ -836,18 +907,11 @@ def run_script(
     collect=gc.collect,
 ) -> None:
     """Run the source as ``__main__`` and end as the interpreter would end, without its slow tear-down."""
-    streams = open_streams()
-    module = types.ModuleType("__main__")
-    namespace = module.__dict__
-    namespace.update(__builtins__=__builtins__, __file__="candidate.py", __cached__=None, __annotations__={})
-    sys.modules["__main__"] = module
-    sys.argv = ["candidate.py"]
-    # Objects die with the interpreter: some print or flush when they do.
-    finalise = any(word in plan.job.source for word in (b"__del__", b"open(", b"IOWrapper", b"Buffered"))
-    code = plan.code
+    code, stage = plan.code, plan.stage
+    streams, namespace, finalise = stage.streams, stage.namespace, stage.finalise
     status = 0
     plan.begin()
-    del plan, module
+    del plan, stage
     sys.setrecursionlimit(sys.getrecursionlimit() + FRAMES_BELOW)
     try:
         run(code, namespace)
@@ -929,19 +993,9 @@ def run_call(
     truncate=os.ftruncate,
     report=report,
 ) -> None:
-    """Define the program's functions, call one of them, write its result.
-
-    The module is not called ``__main__``: a demonstration under the usual guard would read stdin, and
-    graders of function problems do not run it either.
-    """
-    open_streams()
-    module = types.ModuleType("candidate")
-    namespace = module.__dict__
-    namespace.update(__builtins__=__builtins__, __file__="candidate.py", __annotations__={})
-    sys.modules["candidate"] = module
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    sys.argv = ["candidate.py"]
+    """Define the program's functions, call one of them, write its result."""
     code, text, name = plan.code, plan.text, plan.job.entry_point.decode()
+    namespace = plan.stage.namespace
     plan.begin()
     del plan
     status = 1
@@ -981,6 +1035,9 @@ def entry_point(namespace: dict[str, object], name: str) -> typing.Callable[...,
 
 
 if __name__ == "__main__":
-    plans = [start()]
+    # Kept here: a child that frees them on its way out of `serve` pays for every page that it writes to.
+    started = start()
+    gc.freeze()
+    plans = [serve(*started)]
     # Taken out of the list: a program can walk to this module's names, and the plan holds its other inputs.
     (run_call if plans[0].job.is_call else run_script)(plans.pop())
