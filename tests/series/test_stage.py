@@ -1,11 +1,14 @@
 import json
+from typing import get_args
 
 import pytest
 
 from tipprobe.errors import ParameterError, StageError
 from tipprobe.series import open_stage, outputs, provenance
 from tipprobe.series import stage as stage_module
+from tipprobe.series.params import TipMethodName
 from tipprobe.series.stages import get_stage
+from tipprobe.tips.trials import LEARNT
 
 
 @pytest.fixture
@@ -104,11 +107,23 @@ def test_a_stage_needs_no_files_of_a_half_that_is_left_out():
     tips_alone = evaluation.for_params(
         {"methods": ["base"], "tip_methods": ["base", "tipcoder_sft"], "tip_selectors": ["random"]}
     )
-    assert tips_alone.upstream == ("05_probe_generation", "03_proposer_sft")
+    assert tips_alone.upstream == ("01_data_mining", "05_probe_generation", "03_proposer_sft")
+    nothing_learnt = evaluation.for_params(
+        {"methods": ["base"], "tip_methods": ["base", "self_hint"], "tip_selectors": ["random"]}
+    )
+    assert nothing_learnt.upstream == ("05_probe_generation",)
     assert get_stage("03").for_params({"tip_methods": ["base"]}).outputs[0].startswith("proposer/")
     assert "opro.json" not in get_stage("03").for_params({"tip_methods": ["base"]}).outputs
     assert "tips_main_table.csv" in tips_alone.outputs
     assert evaluation.for_params({}).inputs == evaluation.inputs
+
+
+def test_whatever_was_learnt_is_tested_on_what_it_was_compared_with():
+    compared = "01_data_mining/evaluation_sets.json"
+    assert compared.partition("/")[2] in get_stage("01").outputs
+    for method in get_args(TipMethodName):
+        chosen = get_stage("07").for_params({"tip_methods": ["base", method]})
+        assert (compared in chosen.inputs) == (method in LEARNT), method
 
 
 def test_an_input_names_the_stage_to_run(namespace):

@@ -112,6 +112,13 @@ _METHOD_FILES = {
     "tipcoder_rl": "04_proposer_rl/proposer/checkpoint/config.json",
     **_BASELINE_FILES,
 }
+
+
+def _learnt(params: Mapping[str, Any]) -> bool:
+    """Whether the evaluation tests something that was learnt from the mined problems."""
+    return bool(set(params.get("tip_methods", _METHOD_FILES)) & set(_METHOD_FILES))
+
+
 _TIP_EVALUATION = (
     "tips/candidates.jsonl",
     "tips_main_table.csv",
@@ -141,6 +148,7 @@ STAGES: tuple[StageSpec, ...] = (
         outputs=(
             "base_rates.jsonl",
             "contamination.csv",
+            "evaluation_sets.json",
             "trajectories.jsonl",
             "mining_summary.csv",
             "figures/*.png",
@@ -222,6 +230,7 @@ STAGES: tuple[StageSpec, ...] = (
         name="07_evaluation",
         title="Evaluation on hidden tests",
         inputs=(
+            "01_data_mining/evaluation_sets.json",
             "05_probe_generation/probes.jsonl",
             "06_erpo_adaptation/training_curves.csv",
             *_METHOD_FILES.values(),
@@ -243,6 +252,7 @@ STAGES: tuple[StageSpec, ...] = (
         only_if=(
             (_adapts, ("06_erpo_adaptation/training_curves.csv",)),
             (_tip_half, _TIP_EVALUATION),
+            (_learnt, ("01_data_mining/evaluation_sets.json",)),
             *((_compares(method), (path,)) for method, path in _METHOD_FILES.items()),
             (_tip_probes, ("05_probe_generation/tip_probes.jsonl",)),
         ),
