@@ -111,7 +111,7 @@ def test_what_the_embedded_reward_model_knows_is_said():
 def test_what_the_trials_show_is_said_with_its_interval():
     found = evidence({"self_hint": 20, "tipcoder_sft": 50, "tipcoder_rl": 50}).results
     sft, rl, rl_hint, selecting = result_sentences(found, "reward_model", "somebody/rm")
-    assert sft.startswith("TipCoder-SFT over Self-Hint, pass@1 of what the reward model picks: +25.0 [")
+    assert sft.startswith("TipCoder-SFT over Self-Hint, pass@1 (reward model selecting): +25.0 [")
     assert sft.endswith("(n = 60 problems): shown.")
     assert rl.endswith(
         "+0.0 [+0.0, +0.0] points (n = 60 problems): not shown, since the interval holds zero."
@@ -122,7 +122,7 @@ def test_what_the_trials_show_is_said_with_its_interval():
     assert result_sentences(found, "reward_model", "minicode-rm-1m")[-1].endswith(f"Mind that {PRIVILEGED}.")
     both = evidence({"tipcoder_rl": 50}, ("pcr", "reward_model")).results
     (by_pcr,) = result_sentences(both, "pcr", "minicode-rm-1m")
-    assert "PCR on probes picks gains +0.0 [" in by_pcr and PRIVILEGED not in by_pcr
+    assert "the selected one (PCR on probes) gains +0.0 [" in by_pcr and PRIVILEGED not in by_pcr
     assert result_sentences(evidence({"best_of_2": 10}).results, "reward_model") == []
 
 

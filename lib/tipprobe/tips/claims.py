@@ -288,7 +288,7 @@ def result_sentences(results: TipResults, selector: str, reward_model: str = "")
     pairs = [pair for pair in CONTRASTS if set(pair) <= set(results.methods)]
     said = [
         finding(
-            f"{TITLES[method]} over {TITLES[other]}, pass@1 of what the {who} picks",
+            f"{TITLES[method]} over {TITLES[other]}, pass@1 ({who} selecting)",
             results.difference(method, selector, other, selector),
         )
         for method, other in pairs
@@ -303,7 +303,7 @@ def _selection_sentence(results: TipResults, method: str, selector: str, who: st
     lost = results.difference(method, "upper", method, selector)
     said = (
         f"{TITLES[method]}: the better one of both programs would gain {interval_text(possible, sign=True)} "
-        f"points over Base, the one that the {who} picks gains {interval_text(taken, sign=True)}, "
+        f"points over Base, the selected one ({who}) gains {interval_text(taken, sign=True)}, "
         f"so selecting loses {interval_text(lost)}"
     )
     share = f" ({100 * lost.mean / possible.mean:.0f} % of what there is)" if possible.mean > 0 else ""
