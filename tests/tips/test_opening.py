@@ -59,7 +59,7 @@ def test_what_is_opened_has_the_notebooks_options(tmp_path):
     there = OPENER.coder("openai:m@http://127.0.0.1:1/v1", tmp_path)
     assert isinstance(there, EndpointSampler) and there.concurrency == 3
     assert (tmp_path / "coder.sqlite").is_file()
-    options = {"max_tokens": 77, "price_in": 2.0, "price_out": 4.0}
+    options = {"max_tokens": 77, "temperature": 1.0, "price_in": 2.0, "price_out": 4.0}
     assert isinstance(OPENER.teacher("recorded", tmp_path, **options), RecordedTeacher)
     teacher = OPENER.teacher("openai:m@http://127.0.0.1:1/v1", tmp_path, **options)
     assert isinstance(teacher, SamplerTeacher) and teacher.sampling.max_tokens == 77

@@ -132,6 +132,9 @@ class Params(BaseModel):
     )
     teacher: Text = Field(description="recorded, recorded:FILE, a model, or openai:MODEL@URL")
     teacher_max_tokens: Count = Field(description="longest reply of the teacher, tokens")
+    teacher_temperature: NonNegative = Field(
+        description="temperature of the teacher; some models of servers take 1 only"
+    )
     teacher_input_price: NonNegative = Field(description="price of a million tokens sent to the teacher")
     teacher_output_price: NonNegative = Field(description="price of a million tokens that it writes")
     mining_problems: Text = Field(description="problems that tips are learnt from, named like `problems`")

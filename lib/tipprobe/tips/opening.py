@@ -92,12 +92,19 @@ class Opener:
         return self.local(spec)
 
     def teacher(
-        self, spec: str, folder: Path, *, max_tokens: int, price_in: float, price_out: float
+        self,
+        spec: str,
+        folder: Path,
+        *,
+        max_tokens: int,
+        temperature: float,
+        price_in: float,
+        price_out: float,
     ) -> Teacher:
         """Return a teacher; a server's replies are kept in `folder` and priced by the million tokens."""
         return open_teacher(
             spec,
-            sampling=replace(TEACHER_SAMPLING, max_tokens=max_tokens),
+            sampling=replace(TEACHER_SAMPLING, max_tokens=max_tokens, temperature=temperature),
             cache=folder / "teacher.sqlite",
             price_in=price_in,
             price_out=price_out,
