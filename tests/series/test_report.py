@@ -48,6 +48,16 @@ def test_the_first_page_says_what_matters(finished):
         assert expected in text, expected
 
 
+def test_the_first_page_has_the_tables_of_both_halves(done_project):
+    for name in ("main_table", "tips_main_table"):
+        (done_project.out / "07_evaluation" / f"{name}.md").write_text(
+            f"| {name} of this run |\n|---|\n| 1 |\n"
+        )
+    assert done_project.run("report", str(done_project.out)).returncode == 0
+    text = (done_project.out / "report" / "index.html").read_text()
+    assert text.index("main_table of this run") < text.index("tips_main_table of this run")
+
+
 def test_a_notebooks_page_has_its_code_folded_and_its_formulas_drawn(finished):
     text = (finished.out / "report" / "07_evaluation.html").read_text()
     assert '<details class="input"><summary>code: Does the work</summary>' in text

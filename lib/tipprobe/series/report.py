@@ -188,7 +188,7 @@ def _index_values(
         ),
         "finding": finding(claims, params),
         "facts": facts,
-        "main_table": _main_table(out),
+        "main_tables": _main_tables(out),
         "claims": claim_table(claims.get("claims", [])),
         "stages": stages,
         "total": duration_text(total),
@@ -224,11 +224,10 @@ def _provenance_rows(record: Mapping[str, Any], params: Mapping[str, Any]) -> li
     ]
 
 
-def _main_table(out: Path) -> Markup | None:
-    path = out / "07_evaluation" / "main_table.md"
-    if not path.is_file():
-        return None
-    return Markup(markdown2html(path.read_text(encoding="utf-8")))
+def _main_tables(out: Path) -> list[Markup]:
+    """Return the tables of both halves, of those that were run."""
+    paths = [out / "07_evaluation" / f"{name}.md" for name in ("main_table", "tips_main_table")]
+    return [Markup(markdown2html(path.read_text(encoding="utf-8"))) for path in paths if path.is_file()]
 
 
 def _claims(out: Path) -> dict[str, Any]:
