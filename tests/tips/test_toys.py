@@ -4,7 +4,7 @@ from tipprobe.models.types import Sampling
 from tipprobe.prompts import user_prompt
 from tipprobe.sandbox import program_of
 from tipprobe.tips.teachers import TeacherRequest, outcome_table
-from tipprobe.tips.toys import ScriptedCoder, ScriptedTeacher
+from tipprobe.tips.toys import ScriptedCoder, ScriptedTeacher, ScriptedWriter
 
 
 def test_a_scripted_coder_writes_what_it_is_told_to():
@@ -28,3 +28,8 @@ def test_a_scripted_teacher_falls_silent_after_its_last_reply():
         (None, "not recorded"),
     ]
     assert outcome_table(teacher)[0]["ok"] == 2
+
+
+def test_a_scripted_writer_proposes_one_instruction_a_call_and_then_none():
+    writer = ScriptedWriter("first", "second")
+    assert [writer.write([], [], 4, 0) for _ in range(3)] == [["first"], ["second"], []]

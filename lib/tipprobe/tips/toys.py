@@ -8,6 +8,7 @@ from itertools import cycle, islice
 
 from tipprobe.models.types import Completion, Prompt, Sampling
 from tipprobe.problems.minicode.corpus import fenced
+from tipprobe.tips.search import Failed, Scored
 from tipprobe.tips.teachers import TeacherReply, TeacherRequest, Why
 
 
@@ -70,3 +71,19 @@ class ScriptedTeacher:
             replies.append(TeacherReply(text, why))
             self.outcomes[request.purpose, why] += 1
         return replies
+
+
+class ScriptedWriter:
+    """`tipprobe.tips.search.Writer` that proposes what it is told to, one instruction a call.
+
+    Args:
+        says: the instructions, in order; after the last one there are none.
+    """
+
+    def __init__(self, *says: str) -> None:
+        self.says = iter(says)
+        self.tokens = 0
+
+    def write(self, history: Sequence[Scored], failed: Sequence[Failed], n: int, seed: int) -> list[str]:
+        """See `Writer.write`."""
+        return list(islice(self.says, min(n, 1)))
