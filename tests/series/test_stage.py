@@ -184,6 +184,13 @@ def test_provenance_holds_what_it_promises_and_no_secret(namespace, monkeypatch)
     assert "abcdefghij" not in text and "password" not in text
 
 
+def test_provenance_does_not_say_where_the_project_lies(monkeypatch):
+    monkeypatch.setenv("TIPPROBE_ROOT", "/home/somebody/project")
+    monkeypatch.setenv("TIPPROBE_PROGRESS_S", "9")
+    recorded = provenance.environment()
+    assert "TIPPROBE_ROOT" not in recorded and recorded["TIPPROBE_PROGRESS_S"] == "9"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -18,6 +18,7 @@ from tipprobe.series import hardware, keys
 _RECORDED_ENV = re.compile(
     r"^(VLLM_|HF_|CUDA_VISIBLE|PYTHONHASHSEED$|OMP_NUM_|TOKENIZERS_|TIPPROBE_|TRANSFORMERS_)"
 )
+_PLACES = ("TIPPROBE_ROOT", "TIPPROBE_PREFIX")  # where the project lies changes no result
 _SECRET_NAME = re.compile(r"TOKEN$|KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _SECRET_VALUE = re.compile(
     r"hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
@@ -34,7 +35,7 @@ def environment() -> dict[str, str]:
     return {
         name: "<redacted>" if _SECRET_NAME.search(name) else redact(value)
         for name, value in sorted(os.environ.items())
-        if _RECORDED_ENV.match(name)
+        if _RECORDED_ENV.match(name) and name not in _PLACES
     }
 
 
