@@ -210,18 +210,19 @@ def command_line(process):
 def test_scratch_space_is_private_and_limited_with_namespaces(at_level):
     if at_level.isolation.level != "namespaces":
         pytest.skip("only namespaces have scratch space with a limit")
+    # Where the interpreter itself lies under /tmp, the folders on the way to it are there, and all is read-only.
+    ours = {Path(path).parts[2] for path in (sys.prefix, __file__) if Path(path).is_relative_to("/tmp")}
+    folders = ["/dev/shm", "."] if ours else ["/tmp", "/dev/shm", "."]
     source = (
         "import os\n"
         "print(sorted(os.listdir('/tmp') + os.listdir('/dev/shm') + os.listdir('.')))\n"
-        "for folder in ('/tmp', '/dev/shm', '.'):\n"
+        f"for folder in {folders}:\n"
         "    os.makedirs(folder + '/deep/er')\n    os.chmod(folder + '/deep', 0)\n"
         "try:\n"
         "    for n in range(200): open(f'f{n}', 'wb').write(bytes(1 << 20))\n"
         "except OSError as error: print(error.errno)\n"
     )
     runs = at_level.run([Job(source, ("1", "2"), limits=Limits(cpu_s=10.0, output_bytes=2 << 20))])[0]
-    # Where the interpreter itself lies under /tmp, the folders on the way to it are there, read-only.
-    ours = {Path(path).parts[2] for path in (sys.prefix, __file__) if Path(path).is_relative_to("/tmp")}
     for run in runs:
         names, error_number = run.stdout.decode().splitlines()
         assert set(ast.literal_eval(names)) <= ours

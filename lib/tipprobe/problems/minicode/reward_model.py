@@ -34,7 +34,7 @@ from tipprobe.evaluation.intervals import mean_interval, ratio_interval
 from tipprobe.files import write_json
 from tipprobe.models.load import load_model, model_revision, pick_device, resolve_model
 from tipprobe.models.reward import RewardModel, encode_conversations, load_reward_model
-from tipprobe.models.types import Prompt, Sampler
+from tipprobe.models.types import Completion, Prompt, Sampler
 from tipprobe.probes.rng import keyed_rng
 from tipprobe.problems.minicode.calibrate import CODE, passes, recorded_world, records
 from tipprobe.problems.minicode.card import cell, markdown_table, read_record
@@ -311,12 +311,11 @@ def measure(
     """
     chosen = [p for p, _ in split_with_specs(split, problems, config=config) if "tip" in p.meta]
     programs = sample_kinds(chosen, sampler, samples, seed)
-    passed = {
-        kind: passes(
-            chosen, [[_Text(fenced(p) if p else "") for p in row] for row in programs[kind]], sandbox
-        )
+    replies = {
+        kind: [[Completion(fenced(p) if p else "", 0, "stop") for p in row] for row in programs[kind]]
         for kind in KINDS
     }
+    passed = {kind: passes(chosen, replies[kind], sandbox) for kind in KINDS}
     pairs = list(
         dict.fromkeys(
             (i, p) for kind in KINDS for i, row in enumerate(programs[kind]) for p in row if p is not None
@@ -365,13 +364,6 @@ def measure(
                 _selection(places, programs, scores, passed, tip, draws, seed)
             )
     return report
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A reply as `tipprobe.problems.minicode.calibrate.passes` reads it."""
-
-    text: str
 
 
 def _selection(
