@@ -210,7 +210,7 @@ def command_line(process):
 def test_scratch_space_is_private_and_limited_with_namespaces(at_level):
     if at_level.isolation.level != "namespaces":
         pytest.skip("only namespaces have scratch space with a limit")
-    # Where the interpreter itself lies under /tmp, the folders on the way to it are there, read-only as all is.
+    # Where the interpreter lies under /tmp, the folders on the way to it are there, and all is read-only.
     ours = {Path(path).parts[2] for path in (sys.prefix, __file__) if Path(path).is_relative_to("/tmp")}
     folders = ["/dev/shm", "."] if ours else ["/tmp", "/dev/shm", "."]
     source = (
