@@ -11,6 +11,7 @@ from tipprobe.evaluation.evaluate import (
     evaluate,
     evaluate_all,
     grade_all,
+    plan_jobs,
     read_samples,
     sample,
 )
@@ -32,6 +33,15 @@ def job_for(problem_files, path, **changes):
         meta={"method": "base", "seed": 0},
     )
     return replace(job, **changes)
+
+
+def test_a_base_model_that_is_a_runs_checkpoint_has_a_samples_file_of_its_own(tmp_path):
+    models = {("base", 0): "elsewhere/erpo-seed0/checkpoint", ("erpo", 0): "here/erpo-seed0/checkpoint"}
+    jobs = plan_jobs(
+        models, {"in_domain": "p.jsonl"}, tmp_path, label="erpo-seed0", probes={}, n=1, sampling=Sampling()
+    )
+    names = [Path(job.path).name for job in jobs]
+    assert names == ["base-erpo-seed0--in_domain.jsonl", "erpo-seed0--in_domain.jsonl"]
 
 
 @pytest.fixture

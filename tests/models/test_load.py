@@ -53,6 +53,8 @@ def test_missing_models_say_so(tmp_path, monkeypatch):
         load.load_model(str(tmp_path / "nothing"), device="cpu")
     with pytest.raises(DataError, match="no model at"):
         load.resolve_model("nowhere.gguf")
+    with pytest.raises(DataError, match="no model at"):
+        load.resolve_model("outputs/run/checkpoint")
     with pytest.raises(DataError, match="did you mean minicode-1m"):
         load.resolve_model("minicode-1M")
     with pytest.raises(DataError, match="not a checkpoint"):

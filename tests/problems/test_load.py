@@ -452,6 +452,7 @@ def test_odd_records_are_counted_not_fatal(tmp_path):
         ('{"id": "a", "statement": "", "time_limit_s": NaN}\n', "time_limit_s is nan"),
         ('{"id": "a", "statement": "", "tolerance": -1}\n', "tolerance is -1"),
         ('{"id": "a", "statement": "", "starter_code": null}\n', "starter_code is None"),
+        ('{"id": "a", "statement": "", "entry_point": "f"}\n', "'a' has an entry_point and no kind: add"),
         ('{"id": "a", "statement": "", "meta": [1]}\n', "meta is \\[1\\], but must be an object"),
     ],
 )

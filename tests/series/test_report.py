@@ -142,6 +142,12 @@ def test_a_stand_in_is_named(model, noticed):
     assert bool(report.standin_notice(model)) == noticed
 
 
+def test_two_coders_are_both_named():
+    params = {"model": "/models/mine", "environment": "minicode-1m", "tip_methods": ["base"]}
+    assert "comes from mine and minicode-1m." in report.standin_notice(*report._models(params))
+    assert report._models(params | {"tip_methods": []}) == ["/models/mine"]
+
+
 def test_claims_keep_their_columns_and_verdicts_get_a_colour():
     table = report.claim_table(
         [

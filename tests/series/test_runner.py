@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tipprobe.series.params import load_params
-from tipprobe.series.runner import _module_lines, cost_lines
+from tipprobe.series.runner import _library_parts, cost_lines
 from tipprobe.series.stages import STAGES, get_stage
 
 PROBES = get_stage("05")
@@ -342,9 +342,9 @@ def test_the_estimate_counts_what_the_tip_half_asks_for():
     assert "17 programs a test problem" in line  # 2 x 3 candidates, 8 witnesses, and 3 of opro
 
 
-def test_a_dry_run_names_the_library_modules_by_package():
+def test_a_dry_run_names_the_parts_of_the_library():
     names = ["tipprobe", "tipprobe.errors", "tipprobe.probes", "tipprobe.probes.rng", "tipprobe.probes.types"]
-    assert _module_lines(names) == ["errors", "probes: rng types"]
+    assert _library_parts(names) == ["errors", "probes"]
 
 
 def test_an_empty_results_folder_is_refused(project):

@@ -97,9 +97,12 @@ def plan_jobs(
         probes: probe files by split; splits without one are evaluated without consensus.
         shared: the other fields of `EvalJob`.
     """
+    names = {key: label if key[0] == "base" else f"{key[0]}-seed{key[1]}" for key in models}
+    if len(set(names.values())) < len(names):  # the base model is itself a run's checkpoint
+        names = {key: f"base-{label}" if key[0] == "base" else name for key, name in names.items()}
     jobs = []
     for (method, seed), model in models.items():
-        name = label if method == "base" else f"{method}-seed{seed}"
+        name = names[method, seed]
         for split, file in problems.items():
             jobs.append(
                 EvalJob(

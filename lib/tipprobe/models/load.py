@@ -27,8 +27,9 @@ def resolve_model(name: str) -> str:
     """Return what `load_model` loads for `name`: an embedded coder's folder, an existing path, or a hub id.
 
     Raises:
-        DataError: `name` is spelled like a path (it starts with ``.``, ``/`` or ``~``, or ends in ``.gguf``)
-            but nothing is there, or an embedded coder's checkpoint is missing from the installation.
+        DataError: `name` is spelled like a path (it starts with ``.``, ``/`` or ``~``, ends in ``.gguf``, or
+            has folders in folders) but nothing is there, or an embedded coder's checkpoint is missing from
+            the installation.
     """
     if name in EMBEDDED:
         if not (EMBEDDED[name] / "config.json").is_file():
@@ -43,7 +44,7 @@ def resolve_model(name: str) -> str:
     close = difflib.get_close_matches(name.lower(), EMBEDDED, n=1, cutoff=0.8)
     if close:
         raise DataError(f"no model {name!r}; did you mean {close[0]}?")
-    if name.startswith((".", "/", "~")) or name.endswith(".gguf"):
+    if name.startswith((".", "/", "~")) or name.endswith(".gguf") or name.count("/") > 1:
         raise DataError(f"no model at {path}; give a checkpoint folder, a .gguf file or a hub id")
     return name
 

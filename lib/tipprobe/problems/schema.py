@@ -23,7 +23,12 @@ Kind = Literal["stdin", "call", "unittest"]
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One input with the output that a correct program gives on it."""
+    """One input with the output that a correct program gives on it.
+
+    Attributes:
+        input: text on stdin; for a function what stands in the parentheses of a call: ``"[3, 1], 2"``.
+        expected: text on stdout; for a function the returned value as a literal.
+    """
 
     __test__ = False  # not a pytest class
 
@@ -90,6 +95,11 @@ class Problem:
         kind = record.get("kind", "stdin")
         if kind not in ("stdin", "call", "unittest"):
             raise DataError(f"problem {record['id']!r}: kind {kind!r} is not stdin, call or unittest")
+        if "kind" not in record and record.get("entry_point"):
+            raise DataError(
+                f'problem {record["id"]!r} has an entry_point and no kind: add "kind": "call" (or '
+                '"unittest"), or drop the entry_point of a program that reads stdin'
+            )
         if kind == "call" and not record.get("entry_point"):
             raise DataError(
                 f"problem {record['id']!r}: a call problem needs entry_point, the function's name"

@@ -85,9 +85,7 @@ def build_report(out: Path) -> Path:
     shared = {
         "css": Markup(_css()),
         "pages": pages,
-        "notices": [
-            text for text in (smoke_notice(params), standin_notice(str(params.get("model", "")))) if text
-        ],
+        "notices": [text for text in (smoke_notice(params), standin_notice(*_models(params))) if text],
         "footer": f"Made by tipprobe {__version__} with profile {params.get('profile', 'unknown')}.",
     }
     template = _templates().get_template("page.html.j2")
@@ -102,13 +100,20 @@ def build_report(out: Path) -> Path:
     return folder / "index.html"
 
 
-def standin_notice(model: str) -> str:
-    """Return the sentence that sets a stand-in's numbers apart from the papers', ``""`` if none is needed."""
-    if not model or not is_stand_in(model_label(model)):
+def _models(params: Mapping[str, Any]) -> list[str]:
+    """Return the models that programs come from: tips are learnt with `environment`, tested with `model`."""
+    names = ["model", "environment"] if params.get("tip_methods") else ["model"]
+    return [str(params[name]) for name in names if params.get(name)]
+
+
+def standin_notice(*models: str) -> str:
+    """Return the sentence that sets stand-ins' numbers apart from the papers', ``""`` if none is needed."""
+    labels = list(dict.fromkeys(model_label(model) for model in models if model))
+    if not any(map(is_stand_in, labels)):
         return ""
     return (
-        f"Stand-in model: every number measured here comes from {model_label(model)}. Reported values beside "
-        "them are the papers', for their own models and benchmarks: compare directions, not sizes."
+        f"Stand-in model: every number measured here comes from {' and '.join(labels)}. Reported values "
+        "beside them are the papers', for their own models and benchmarks: compare directions, not sizes."
     )
 
 
@@ -180,10 +185,12 @@ def _index_values(
         ("run time", duration_text(total)),
     ]
     return {
-        "heading": f"Test-time adaptation of a code model: profile {params.get('profile', 'unknown')}",
+        "heading": f"Test-time methods for a code model: profile {params.get('profile', 'unknown')}",
         "lead": (
-            "A code model is adapted on problems without labels: it writes probe inputs, its own programs "
-            "vote on them, and the vote becomes the reward. Hidden tests are read once, at the end. "
+            "Two ways to better programs at test time. Probes: the coder adapts to problems without labels; "
+            "it writes inputs, its own programs vote on them, and the vote becomes the reward. Tips: the "
+            "coder stays as it is, and a second model, which has learnt from other problems with tests, "
+            "writes a tip before it programs. Hidden tests of what is evaluated are read once, at the end. "
             "Each page is one notebook of the series, executed."
         ),
         "finding": finding(claims, params),

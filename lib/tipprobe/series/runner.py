@@ -233,20 +233,15 @@ def _dry_run(
         if decision.run:
             will_run.add(stage.name)
         screen.line(f"{stage.name}: {'' if decision.run else 'would be skipped, '}{decision.reason}")
-        for line in _module_lines(keys.module_closure(notebooks.code_cells(stage.notebook))):
-            screen.line(f"    {line}")
+        parts = _library_parts(keys.module_closure(notebooks.code_cells(stage.notebook)))
+        screen.line(f"    runs again when these parts of the library change: {', '.join(parts)}")
         results.append(StageResult(stage.name, "not run" if decision.run else "done", decision.reason))
     return results
 
 
-def _module_lines(modules: Iterable[str]) -> list[str]:
-    """Return the library modules a stage depends on, one line per package."""
-    groups: dict[str, list[str]] = {}
-    for name in modules:
-        _, package, *rest = *name.split("."), ""
-        if package:
-            groups.setdefault(package, []).append(".".join(filter(None, rest)))
-    return [" ".join([f"{package}:", *filter(None, names)]).rstrip(":") for package, names in groups.items()]
+def _library_parts(modules: Iterable[str]) -> list[str]:
+    """Return the packages and single modules of the library that `modules` belong to."""
+    return list(dict.fromkeys(name.split(".")[1] for name in modules if "." in name))
 
 
 def _select(options: Options, params: Mapping[str, Any]) -> list[StageSpec]:
