@@ -141,6 +141,10 @@ def test_there_must_be_something_to_compare():
     with pytest.raises(ParameterError, match=r"methods holds only base.*add a method"):
         load_params("minicode", {"methods": ["base"], "tip_methods": []})
     assert load_params("minicode", {"methods": ["base"]}).tip_methods
+    with pytest.raises(ParameterError, match=r"tip_methods holds only base.*leave the list empty"):
+        load_params("minicode", {"tip_methods": ["base"]})
+    with pytest.raises(ParameterError, match="best_of"):
+        load_params("minicode", {"best_of": []})
 
 
 def test_the_second_papers_profile_holds_its_numbers():

@@ -151,6 +151,22 @@ def test_the_same_key_goes_on_and_another_starts_afresh(namespace, capsys):
     assert "set aside in retired/05_probe_generation (parameter steps: 20 -> 21)" in capsys.readouterr().out
     assert not (stage.dir / "partial.txt").exists()
     assert (stage.out / "retired" / "05_probe_generation" / "partial.txt").read_text() == "half"
+    open_stage("05", namespace)
+    assert "brought back from retired/" in capsys.readouterr().out
+    assert (stage.dir / "partial.txt").read_text() == "half"
+
+
+def test_mistaken_parameters_cost_no_finished_results(namespace):
+    stage = open_stage("05", namespace)
+    write_outputs(stage)
+    stage.finish()
+    for steps in (21, 22, 23):
+        open_stage("05", namespace | {"steps": steps})  # each is left unfinished
+    assert (stage.out / "retired" / "05_probe_generation" / "done.json").is_file()
+    names = {path.name for path in (stage.out / "retired").iterdir()}
+    assert names == {"05_probe_generation", "05_probe_generation-unfinished"}
+    open_stage("05", namespace)
+    assert (stage.dir / "probes.jsonl").is_file()
 
 
 def test_opening_takes_the_done_mark_away(namespace):

@@ -86,6 +86,8 @@ def test_a_problem_that_does_not_fit_has_no_rate(monkeypatch):
         rates = measure_base_rates([long, DOUBLE], sampled, greedy, 2)
         assert [rate.problem_id for rate in rates] == ["double"]
         assert (greedy.misses, sampled.misses) == (2, 1), "one greedy question says it"
+        with pytest.raises(DataError, match="none of the 1 problems fits the coder's context"):
+            measure_base_rates([long], sampled, greedy, 2)
 
 
 def test_no_program_is_no_measurement(environments):

@@ -92,7 +92,9 @@ def test_the_revision_follows_the_words(tmp_path):
     ("line", "message"),
     [
         ("{", "not JSON"),
-        ("[]", "expected an object"),
+        ("[]", "not a JSON object"),
+        ('{"problem_id": "\\ud83d"}', "half of a surrogate pair"),
+        ('{"problem_id": ' + "9" * 5000 + "}", "JSON that Python does not read"),
         ({"problem_id": "x"}, "failed_program"),
         (SHORT | {"problem_id": ""}, "problem_id"),
         (SHORT | {"tips": "typo"}, "tips"),

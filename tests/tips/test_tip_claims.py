@@ -130,7 +130,10 @@ def test_figures_show_what_their_tables_hold():
     found = evidence({"self_hint": 20, "tipcoder_rl": 56})
     figure, data = exploration_and_selection(main_table(found.results), "stand-in")
     assert "stand-in" in figure.get_suptitle() and len(data) == 1 + 2 * 4
-    figure, data = cost_against_pass(BEST_OF, found.cost, "stand-in")
+    figure, _ = cost_against_pass(BEST_OF, found.cost, "stand-in", "random", judged=False)
+    assert "random selecting" in figure.get_suptitle()
+    assert figure.axes[0].lines[0].get_label() == "Best-of-N, at random"
+    figure, data = cost_against_pass(BEST_OF, found.cost, "stand-in", "reward_model")
     assert set(data["title"]) >= {"Best-of-8", "TipCoder-RL"}
     reported = pd.DataFrame({"category": list(found.categories["category"]), "positive": 1, "negative": 2})
     figure, data = categories_figure(found.categories, "stand-in", reported)

@@ -34,8 +34,8 @@ from tipprobe.sandbox.compare import check_mode
 from tipprobe.series import hardware, keys
 from tipprobe.series.provenance import git_state, versions
 
-#: Samples graded between two writes, a worker.
-CHUNK = 16
+#: Samples graded between two writes, a worker: few at first, so that an early stop loses little.
+FIRST_CHUNK, CHUNK = 2, 16
 
 Counting = Callable[[int, int], None]
 
@@ -236,9 +236,10 @@ def _grade_all(
     if progress is not None:
         progress(kept, total)
     samples = islice(read_samples(job.samples, chosen, survey), kept, None)
-    done = kept
+    done, size = kept, FIRST_CHUNK
     try:
-        while chunk := list(islice(samples, CHUNK * sandbox.workers)):
+        while chunk := list(islice(samples, size * sandbox.workers)):
+            size = min(2 * size, CHUNK)
             append_jsonl(path, _grade_chunk(job, chunk, chosen, lacking, sandbox, known))
             done += len(chunk)
             if progress is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import random
 import re
 import zlib
@@ -17,7 +16,7 @@ from typing import Any
 from tipprobe.errors import DataError, ParameterError
 from tipprobe.paths import resolve
 from tipprobe.problems.benchmarks import FORMATS, Unusable, recognise, record_id
-from tipprobe.problems.schema import Problem
+from tipprobe.problems.schema import Problem, json_object
 
 EMBEDDED_PREFIX = "minicode:"
 FILE_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
@@ -221,25 +220,9 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
         with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield _json_object(line, f"{path}, line {number}")
+                    yield json_object(line, f"{path}, line {number}")
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise DataError(f"{path}, after line {number}: not readable as JSON lines ({error})") from error
-
-
-def _json_object(line: str, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-        if "\\ud" in line or "\\uD" in line:
-            json.dumps(record, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
-        raise DataError(f"{where}: not JSON ({error.msg})") from error
-    except UnicodeEncodeError as error:
-        raise DataError(f"{where}: holds half of a surrogate pair, which is no character") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or too many brackets
-        raise DataError(f"{where}: JSON that Python does not read ({error})") from error
-    if not isinstance(record, dict):
-        raise DataError(f"{where}: not a JSON object")
-    return record
 
 
 def _hub_records(

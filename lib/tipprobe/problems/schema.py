@@ -170,18 +170,46 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     return (record for _, record in numbered_jsonl(path))
 
 
-def numbered_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number from 1, object) of a JSONL file; see `read_jsonl`."""
+def numbered_jsonl(path: Path, *, whole: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number from 1, object) of a JSONL file; see `read_jsonl`.
+
+    Args:
+        path: the file, with or without a byte order mark.
+        whole: refuse halves of surrogate pairs, which no model can be shown.
+    """
     if not path.is_file():
         raise DataError(f"no such file: {path}")
-    with path.open(encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"{path}, line {number}: not JSON ({error.msg})") from error
-            if not isinstance(record, dict):
-                raise DataError(f"{path}, line {number}: expected an object, got {type(record).__name__}")
-            yield number, record
+    number = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, json_object(line, f"{path}, line {number}", whole=whole)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}, after line {number}: not UTF-8 ({error})") from error
+
+
+def json_object(line: str, where: str, *, whole: bool = True) -> dict[str, Any]:
+    """Return the object that a line of JSON holds.
+
+    Args:
+        line: the text.
+        where: file and line, for messages.
+        whole: refuse halves of surrogate pairs.
+
+    Raises:
+        DataError: it holds none, or one that Python or UTF-8 cannot take.
+    """
+    try:
+        record = json.loads(line)
+        if whole and ("\\ud" in line or "\\uD" in line):
+            json.dumps(record, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: not JSON ({error.msg})") from error
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: holds half of a surrogate pair, which is no character") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or too many brackets
+        raise DataError(f"{where}: JSON that Python does not read ({error})") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: not a JSON object")
+    return record

@@ -190,7 +190,7 @@ class Params(BaseModel):
     reward_dtype: Literal["float32", "bfloat16", "float16"] = Field(
         description="type of the reward model's weights; its head works in float32 in any case"
     )
-    best_of: list[Count] = Field(description="the N of the best-of-N curve")
+    best_of: Annotated[list[Count], Field(min_length=1)] = Field(description="the N of the best-of-N curve")
     n_validation_problems: Count = Field(description="mined problems on which OPRO and GEPA choose")
     search_budget: Count = Field(description="guided programs that OPRO and GEPA may each spend")
 
@@ -233,6 +233,12 @@ _RELATIONS: tuple[tuple[tuple[str, ...], Callable[..., bool], str], ...] = (
         ("tip_methods",),
         lambda methods: len(set(methods)) == len(methods),
         "tip_methods holds a name twice: {tip_methods}",
+    ),
+    (
+        ("tip_methods",),
+        lambda methods: methods != ["base"],
+        "tip_methods holds only base, which is there in any case: add a method to compare it with, or leave "
+        "the list empty",
     ),
     (
         ("tip_selectors",),

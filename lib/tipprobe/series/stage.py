@@ -138,7 +138,22 @@ class Stage:
         if begun.get("resume_key") == self._resume:
             return "goes on from the results that are there"
         why = keys.explain(begun["parts"], self._parts) if begun else "nothing says how they were made"
+        if self._bring_back():
+            return (
+                f"earlier results of these parameters brought back from {RETIRED}/, others set aside ({why})"
+            )
         return f"earlier results set aside in {retire(self.dir)} ({why})"
+
+    def _bring_back(self) -> bool:
+        """Exchange the folder with one set aside that was made under the same key, if there is one."""
+        aside = self.dir.parent / RETIRED / self.dir.name
+        if (read_json(aside / STARTED) or {}).get("resume_key") != self._resume:
+            return False
+        between = aside.with_name(f"{aside.name}-exchanged")
+        self.dir.rename(between)
+        aside.rename(self.dir)
+        between.rename(aside)
+        return True
 
     def input(self, path: str) -> Path:
         """Return the absolute path of a file written by an earlier stage
@@ -220,6 +235,8 @@ def open_stage(name: str, namespace: Mapping[str, Any]) -> Stage:
     stage = Stage(spec, {key: values[key] for key in own})
     note = stage.prepare()
     sys.stdout.write(f"{spec.name}: results go to {_short(stage.dir)}" + (f"; {note}" if note else "") + "\n")
+    if RETIRED in note:
+        sys.stdout.write(f"{MARK}note: {note}\n")
     for line in outdated(stage.spec, stage.out):
         sys.stdout.write(f"{MARK}note: {line}\n")
     # Libraries underneath ask for widgets, which are left out on purpose.
@@ -231,14 +248,19 @@ def open_stage(name: str, namespace: Mapping[str, Any]) -> Stage:
 
 
 def retire(folder: Path) -> str:
-    """Move a stage's folder to ``retired/`` beside it, in place of what was set aside there before."""
+    """Move a stage's folder to ``retired/`` beside it, in place of what was set aside there before.
+
+    Unfinished results do not take the place of finished ones: they have one of their own.
+    """
     target = folder.parent / RETIRED / folder.name
+    if (target / DONE).exists() and not (folder / DONE).exists():
+        target = target.with_name(f"{folder.name}-unfinished")
     if target.exists():
         shutil.rmtree(target)
     target.parent.mkdir(exist_ok=True)
     folder.rename(target)
     folder.mkdir()
-    return f"{RETIRED}/{folder.name}"
+    return f"{RETIRED}/{target.name}"
 
 
 def refuse_missing_gpu(params: Mapping[str, Any]) -> None:

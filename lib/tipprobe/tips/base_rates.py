@@ -88,6 +88,8 @@ def measure_base_rates(
         raise DataError(f"a base rate needs at least one program a problem, got n = {n}")
     ones = [attempts[0] for attempts in greedy.attempts([(problem, None) for problem in problems])]
     fitting = [pair for pair in zip(problems, ones, strict=True) if pair[1].reason != TOO_LONG]
+    if problems and not fitting:
+        raise DataError(f"none of the {len(problems)} problems fits the coder's context: choose shorter ones")
     groups = sampled.attempts([(problem, None) for problem, _ in fitting], n, progress=progress)
     return [BaseRate.of(problem, group, one) for (problem, one), group in zip(fitting, groups, strict=True)]
 

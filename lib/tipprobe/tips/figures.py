@@ -65,19 +65,31 @@ def exploration_and_selection(table: pd.DataFrame, name: str) -> Drawn:
     return figure, table
 
 
-def cost_against_pass(best_of: pd.DataFrame, cost: pd.DataFrame, name: str) -> Drawn:
+def cost_against_pass(
+    best_of: pd.DataFrame, cost: pd.DataFrame, name: str, selector: str, judged: bool = True
+) -> Drawn:
     """Draw pass@1 against tokens per problem: the best-of-N curve and one mark a method.
 
     Args:
         best_of: from `tipprobe.tips.results.best_of_n_table`.
         cost: from `tipprobe.tips.results.cost_table`.
         name: how titles call the model.
+        selector: who chose the methods' programs.
+        judged: whether a reward model chose on the best-of-N curve; else any of the N counts alike.
     """
+    by_whom = "" if judged and selector == "reward_model" else ", reward model" if judged else ", at random"
     with figure_style():
         figure, axes = new_figure(1, 1, (7.4, 4.0))
         axis = axes[0, 0]
         axis.fill_between(best_of["tokens"], best_of["low"], best_of["high"], color="#eeeeee")
-        axis.plot(best_of["tokens"], best_of["mean"], color=INK, marker="o", markersize=4, label="Best-of-N")
+        axis.plot(
+            best_of["tokens"],
+            best_of["mean"],
+            color=INK,
+            marker="o",
+            markersize=4,
+            label=f"Best-of-N{by_whom}",
+        )
         for record in best_of.to_dict("records"):
             axis.annotate(
                 f"N = {record['n']}", (record["tokens"], record["mean"]), (4, -11), textcoords="offset points"
@@ -97,10 +109,10 @@ def cost_against_pass(best_of: pd.DataFrame, cost: pd.DataFrame, name: str) -> D
         axis.set_xscale("log")
         axis.set_xticks(best_of["tokens"], [f"{tokens:,.0f}" for tokens in best_of["tokens"]])
         axis.minorticks_off()
-        axis.set_xlabel("tokens per problem: coder, proposer and reward model (log)")
+        axis.set_xlabel("tokens per problem: coder, proposer and, if there is one, reward model (log)")
         axis.set_ylabel("pass@1, percent")
         figure.legend(loc="outside right center")
-        figure.suptitle(f"What tokens buy, reward model selecting: {name}")
+        figure.suptitle(f"What tokens buy, {SELECTOR_TITLES[selector]} selecting: {name}")
     shown = cost[["title", "tokens", "pass_at_1"]].rename(columns={"pass_at_1": "mean"})
     curve = best_of.assign(title=[f"Best-of-{n}" for n in best_of["n"]])
     return figure, pd.concat([curve[["title", "tokens", "mean", "low", "high"]], shown], ignore_index=True)

@@ -215,7 +215,7 @@ def read_transcripts(paths: Sequence[Path]) -> dict[str, Transcript]:
     places: dict[str, str] = {}
     for path in paths:
         before = len(found)
-        for number, record in numbered_jsonl(path):
+        for number, record in numbered_jsonl(path, whole=True):
             where = f"{path}, line {number}"
             try:
                 transcript = Transcript.model_validate(record)
@@ -310,7 +310,10 @@ def open_teacher(
         return SamplerTeacher(open_sampler(spec, cache=cache, **options), sampling)
     if colon and not file:
         raise ParameterError(f"teacher {spec!r} names no file; write {RECORDED}:FILE, or {RECORDED} alone")
-    return RecordedTeacher(*([resolve(file)] if file else sorted(TRANSCRIPTS.glob("*.jsonl"))))
+    try:
+        return RecordedTeacher(*([resolve(file)] if file else sorted(TRANSCRIPTS.glob("*.jsonl"))))
+    except DataError as error:
+        raise DataError(f"teacher {spec!r}: {error}") from error
 
 
 def repair_prompt(problem: Problem, attempt: Attempt) -> Prompt:

@@ -6,7 +6,7 @@ no hidden tests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tipprobe.errors import DataError
@@ -57,7 +57,7 @@ class Solution:
 
 
 def solve(
-    problems: Problem | Sequence[Problem],
+    problems: Problem | Iterable[Problem],
     proposer: Sampler,
     coder: Sampler,
     selector: Selector,
@@ -92,6 +92,7 @@ def solve(
     if isinstance(problems, Problem):
         settings = {"sampling": sampling, "tip_sampling": tip_sampling, "style": style}
         return solve([problems], proposer, coder, selector, **settings)[0]
+    problems = list(problems)
     by_id = {problem.id: problem for problem in problems}
     if len(by_id) < len(problems):
         raise DataError("two of the problems to solve have the same id")
