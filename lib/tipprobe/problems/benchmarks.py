@@ -546,7 +546,7 @@ def _taco(record: Record) -> Problem:
 
 
 def short_id(text: str) -> str:
-    """Return a name for a record that has none, from its text."""
+    """Return 16 hex digits that stand for a text: the name of a record that has none, a statement's mark."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
 from collections import Counter, defaultdict
@@ -17,6 +16,7 @@ import pandas as pd
 
 from tipprobe.errors import DataError, ParameterError
 from tipprobe.files import read_json, write_json
+from tipprobe.problems.benchmarks import short_id
 from tipprobe.problems.schema import Problem
 
 #: An evaluation statement of at least this many words that stands whole inside another one is a duplicate,
@@ -177,7 +177,7 @@ def write_evaluation_sets(
     sets = {}
     for name, problems in evaluation.items():
         statements = {problem.id: _statement_hash(problem) for problem in problems}
-        digest = _short_hash("\n".join(f"{key} {value}" for key, value in sorted(statements.items())))
+        digest = short_id("\n".join(f"{key} {value}" for key, value in sorted(statements.items())))
         sets[name] = {"digest": digest, "statements": statements}
     write_json(path, {"coder": coder, "learnt_from": sorted(learnt_from), "sets": sets})
 
@@ -239,11 +239,7 @@ def coder_note(path: Path, revision: str) -> str:
 
 def _statement_hash(problem: Problem) -> str:
     """Return a hash of what `find_overlaps` compares."""
-    return _short_hash(" ".join(words_of(problem.statement)))
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return short_id(" ".join(words_of(problem.statement)))
 
 
 def shared_run(problem: Problem, other: Problem) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import random
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +14,7 @@ from typing import Any
 from tipprobe.errors import DataError, ParameterError
 from tipprobe.paths import resolve
 from tipprobe.problems.benchmarks import FORMATS, Unusable, recognise, record_id
-from tipprobe.problems.schema import Problem, json_object
+from tipprobe.problems.schema import Problem, read_jsonl
 
 EMBEDDED_PREFIX = "minicode:"
 FILE_SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
@@ -209,20 +207,7 @@ def _file_records(path: Path) -> Iterator[dict[str, Any]]:
         return
     if not path.name.endswith(FILE_SUFFIXES):
         raise DataError(f"{path}: unknown kind of file; known: {', '.join(FILE_SUFFIXES)}")
-    yield from _json_lines(path)
-
-
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file, gzipped or not; lines end at ``\\n`` only."""
-    opener = gzip.open if path.name.endswith(".gz") else open
-    number = 0
-    try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield json_object(line, f"{path}, line {number}")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise DataError(f"{path}, after line {number}: not readable as JSON lines ({error})") from error
+    yield from read_jsonl(path, whole=True)
 
 
 def _hub_records(
@@ -262,7 +247,7 @@ def _script_dataset_records(name: str, release: str | None, revision: str | None
             path = hf_hub_download(name, file, repo_type="dataset", revision=revision)
         except Exception as error:  # as above
             raise DataError(_hub_failure(name, error)) from error
-        yield from _json_lines(Path(path))
+        yield from read_jsonl(Path(path), whole=True)
 
 
 def _hub_failure(name: str, error: Exception) -> str:

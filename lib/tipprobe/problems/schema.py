@@ -8,8 +8,10 @@ file format.
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -161,35 +163,36 @@ def write_jsonl(path: Path, records: Iterable[dict[str, Any]]) -> None:
     part.replace(path)
 
 
-def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+def read_jsonl(path: Path, *, whole: bool = False) -> Iterator[dict[str, Any]]:
     """Yield the objects of a JSONL file; lines end at ``\\n`` only (records may hold U+2028).
 
     Raises:
         DataError: the file is missing, or a line is not a JSON object (the message names the line).
     """
-    return (record for _, record in numbered_jsonl(path))
+    return (record for _, record in numbered_jsonl(path, whole=whole))
 
 
 def numbered_jsonl(path: Path, *, whole: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number from 1, object) of a JSONL file; see `read_jsonl`.
 
     Args:
-        path: the file, with or without a byte order mark.
+        path: the file, gzipped if its name says so, with or without a byte order mark.
         whole: refuse halves of surrogate pairs, which no model can be shown.
     """
     if not path.is_file():
         raise DataError(f"no such file: {path}")
+    opener = gzip.open if path.name.endswith(".gz") else open
     number = 0
     try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:
+        with opener(path, "rt", encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield number, json_object(line, f"{path}, line {number}", whole=whole)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}, after line {number}: not UTF-8 ({error})") from error
+                    yield number, _json_object(line, f"{path}, line {number}", whole=whole)
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise DataError(f"{path}, after line {number}: not readable as JSON lines ({error})") from error
 
 
-def json_object(line: str, where: str, *, whole: bool = True) -> dict[str, Any]:
+def _json_object(line: str, where: str, *, whole: bool) -> dict[str, Any]:
     """Return the object that a line of JSON holds.
 
     Args:

@@ -234,10 +234,10 @@ def open_stage(name: str, namespace: Mapping[str, Any]) -> Stage:
     refuse_missing_gpu(values)
     stage = Stage(spec, {key: values[key] for key in own})
     note = stage.prepare()
-    sys.stdout.write(f"{spec.name}: results go to {_short(stage.dir)}" + (f"; {note}" if note else "") + "\n")
-    if RETIRED in note:
-        sys.stdout.write(f"{MARK}note: {note}\n")
-    for line in outdated(stage.spec, stage.out):
+    marked = [note] if RETIRED in note else []  # what moves results is said on the runner's console, too
+    plain = f"; {note}" if note and not marked else ""
+    sys.stdout.write(f"{spec.name}: results go to {_short(stage.dir)}{plain}\n")
+    for line in [*marked, *outdated(stage.spec, stage.out)]:
         sys.stdout.write(f"{MARK}note: {line}\n")
     # Libraries underneath ask for widgets, which are left out on purpose.
     warnings.filterwarnings("ignore", message="IProgress not found")
